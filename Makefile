@@ -33,10 +33,10 @@ $(VENV)/.installed $(VENV)/.serves $(VENV)/.releases: pyproject.toml hatch_build
 	touch $@
 
 serve:
-	$(BIN)/trtnode serve --config configs/digits.yaml
+	$(BIN)/trtnode serve --config configs/scans.yaml
 
 predict:
-	$(BIN)/python examples/digits/predict.py
+	$(BIN)/python examples/scans/predict.py
 
 # All but the onnx backend suite, which computes its cases' results before it can name them: see conformance.
 test: setup

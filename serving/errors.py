@@ -121,6 +121,14 @@ class InvalidOptionError(ServingError):
         super().__init__(f"{option}: {problem}.")
 
 
+class NotFasterError(ServingError):
+    """A compilation was to fail unless engines make the model faster."""
+
+    def __init__(self, output: pathlib.Path, *, measured: bool) -> None:
+        reason = "the measurement keeps no engine" if measured else "nothing was measured"
+        super().__init__(f"--fail-if-not-faster: {reason}. {output} is written all the same.")
+
+
 class MissingExtraError(ServingError):
     """An optional part of this program is configured and not installed."""
 

@@ -100,6 +100,22 @@ def test_the_deployment_is_what_a_cluster_asks_of_it(config: ServableConfig) -> 
     assert (limits.load_memory_mb or memory_mb) + (limits.model_memory_mb or memory_mb) <= memory_mb
 
 
+def test_the_server_reads_the_model_that_the_init_container_puts_into_a_volume(config: ServableConfig) -> None:
+    pod = manifests()["Deployment"]["spec"]["template"]["spec"]
+    (fetching,) = pod["initContainers"]
+    (written,) = fetching["volumeMounts"]
+    (read,) = (mount for mount in container()["volumeMounts"] if mount["name"] == written["name"])
+    _, source, target = fetching["command"]
+    copied = {rest.split()[1] for name, rest in instructions() if name == "COPY" and rest.startswith("examples/")}
+
+    assert source in copied
+    assert target.rstrip("/") == written["mountPath"]
+    assert f"{read['mountPath']}/{pathlib.PurePath(source).name}" == source
+    assert read["readOnly"]
+    assert fetching["securityContext"] == container()["securityContext"]
+    assert config.models[0].path.name == pathlib.PurePath(source).name
+
+
 @pytest.mark.parametrize(("probe", "path"), [("startup", "readyz"), ("readiness", "readyz"), ("liveness", "livez")])
 def test_probes_ask_what_the_server_answers(probe: str, path: str) -> None:
     assert container()[f"{probe}Probe"]["httpGet"] == {"path": f"/{path}", "port": "http"}

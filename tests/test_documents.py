@@ -139,8 +139,21 @@ def test_configurations_have_keys_that_there_are(document: pathlib.Path, tmp_pat
 def test_what_a_document_says_can_be_pasted(
     document: pathlib.Path, tmp_path: pathlib.Path, cache: pathlib.Path, programs: tuple[pathlib.Path, int, int]
 ) -> None:
-    folder = tmp_path / "reader"
-    folder.mkdir()
+    paste(document, tmp_path / "reader", cache, programs)
+
+
+@pytest.mark.slow
+def test_what_a_tutorial_explains_holds_where_its_models_were_compiled_before(
+    tmp_path: pathlib.Path, programs: tuple[pathlib.Path, int, int]
+) -> None:
+    for visit in ("first", "again"):
+        paste(ROOT / "docs/tutorials/cuts.md", tmp_path / visit, tmp_path / "cache", programs)
+
+
+def paste(
+    document: pathlib.Path, folder: pathlib.Path, cache: pathlib.Path, programs: tuple[pathlib.Path, int, int]
+) -> None:
+    """Run what a document says in a new folder."""
     furnish(folder, document)
     bin_folder, grpc, http = programs
     script = script_of(document)
@@ -152,7 +165,7 @@ def test_what_a_document_says_can_be_pasted(
         "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "XDG_CACHE_HOME": str(cache),
-        "TMPDIR": str(tmp_path),
+        "TMPDIR": str(folder.parent),
     }
 
     shell = subprocess.Popen(

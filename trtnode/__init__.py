@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from trtnode.engines.artifact.compiled_model import CompiledModel
     from trtnode.engines.artifact.trust import Trust
     from trtnode.engines.backends.build_options import BuildOptions
+    from trtnode.engines.backends.progress import Progress
     from trtnode.engines.build.options import CompileOptions
     from trtnode.engines.errors import EngineError
     from trtnode.engines.precision.options import AccuracyBudget, Calibration, PrecisionOptions
     from trtnode.engines.runtime.executor import Executable
+    from trtnode.explanation import Explanation
     from trtnode.models import compile, explain, load  # noqa: A004
     from trtnode.partitioner.cut.options import PartitionOptions
     from trtnode.partitioner.cut.report import Report
@@ -34,9 +36,11 @@ _HOMES = {
     "EngineCache": "engines.artifact.cache",
     "EngineError": "engines.errors",
     "Executable": "engines.runtime.executor",
+    "Explanation": "explanation",
     "PartitionError": "partitioner.errors",
     "PartitionOptions": "partitioner.cut.options",
     "PrecisionOptions": "engines.precision.options",
+    "Progress": "engines.backends.progress",
     "Report": "partitioner.cut.report",
     "RunningServer": "server",
     "ServingError": "serving.errors",
@@ -58,9 +62,11 @@ __all__ = [
     "EngineCache",
     "EngineError",
     "Executable",
+    "Explanation",
     "PartitionError",
     "PartitionOptions",
     "PrecisionOptions",
+    "Progress",
     "Report",
     "RunningServer",
     "ServingError",

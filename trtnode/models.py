@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import inspect
 import os
 import pathlib
@@ -12,20 +14,21 @@ from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.cache_folder import default_cache_folder
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.backends.progress import Progress, listening
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.custom_operators import custom_operators
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.runtime.executor import Executable
-from trtnode.partitioner.cut.report import Report
+from trtnode.explanation import Explanation
 from trtnode.partitioner.options import each_option, made_of
 from trtnode.serving.cli.option_values import CACHE_BYTES
 
 Path = str | os.PathLike[str]
 
 
-def explain(model: Path, *, options: CompileOptions | None = None, **named: Any) -> Report:
+def explain(model: Path, *, options: CompileOptions | None = None, **named: Any) -> Explanation:
     """Tell which nodes of an ONNX file an engine would take, and why not the others. Builds nothing.
 
     Args:
@@ -33,30 +36,68 @@ def explain(model: Path, *, options: CompileOptions | None = None, **named: Any)
         options: The options of the compilation.
         named: The same by name, as flags of `trtnode explain`: ``engine="openvino"``, ``native_ops=["Softmax"]``.
 
+    Returns:
+        A report. ``print`` writes it in ten lines at most, and a notebook shows it as a picture of the graph.
+
     Raises:
         PartitionError: The file is no model, or an option can't be used.
         EngineError: The library of the engine isn't installed.
+
+    Example:
+        >>> import trtnode
+        >>> report = trtnode.explain("model.onnx", engine="openvino", native_ops=["Softmax"])
+        >>> report
+        <Explanation of model.onnx: 1 segment for openvino, 1 native node>
+        >>> [(node.op_type, node.code) for node in report.native]
+        [('Softmax', 'USER_EXCLUDED')]
     """
-    _, report = partition_model(pathlib.Path(model), options or made_of(CompileOptions, named), cache=_cache())
-    return report
+    partition, report = partition_model(pathlib.Path(model), options or made_of(CompileOptions, named), cache=_cache())
+    return Explanation.of(report, partition)
 
 
 def compile(  # noqa: A001  (it is what the command is called)
-    model: Path, output: Path | None = None, *, options: CompileOptions | None = None, **named: Any
+    model: Path,
+    output: Path | None = None,
+    *,
+    options: CompileOptions | None = None,
+    progress: Callable[[Progress], object] | None = None,
+    **named: Any,
 ) -> CompiledModel:
-    """Build engines for an ONNX file, or take them from the cache, and embed them in it.
+    """Build engines for an ONNX file, or take them from the cache, and embed those that make it faster here.
+
+    Without options, engines compute in float32 and stay if a measurement of up to 10 s finds them faster. Other
+    precisions stay inside an accuracy budget. Each engine is compared with ONNX Runtime before it is kept.
 
     Args:
         model: The file.
         output: Where to write the compiled file; None leaves that to ``CompiledModel.save``.
         options: The options of the compilation.
-        named: The same by name, as flags of `trtnode compile`: ``precision="int8", calibration="samples.npz"``.
+        progress: Called with each step of the work: a phase, and how many of its steps are done. Of compilations at the
+            same time in this process, the one that began last is told of all.
+        named: The options by name, as flags of `trtnode compile`: ``precision="int8", calibration="samples.npz"``.
+
+    Returns:
+        The model with its engines. Its ``report`` says what runs where, why, and what was measured.
 
     Raises:
         PartitionError: The file is no model, or an option can't be used.
         EngineError: It can't be compiled as asked, or the result can't be written.
+
+    Example:
+        >>> import trtnode
+        >>> phases = []
+        >>> compiled = trtnode.compile(
+        ...     "model.onnx", "compiled.onnx", all_engines=True, progress=lambda step: phases.append(step.phase)
+        ... )
+        >>> compiled
+        <CompiledModel of model.onnx: 1 engine of openvino in fp32, 0 native nodes>
+        >>> list(dict.fromkeys(phases))
+        ['Building', 'Comparing with native execution']
     """
-    compiled = compile_model(pathlib.Path(model), options or made_of(CompileOptions, named), cache=_cache())
+    chosen = options or made_of(CompileOptions, named)
+    with contextlib.nullcontext() if progress is None else listening(progress):
+        compiled = compile_model(pathlib.Path(model), chosen, cache=_cache())
+    compiled = dataclasses.replace(compiled, report=Explanation.of(compiled.report))
     if output is not None:
         compiled.save(pathlib.Path(output))
     return compiled
@@ -79,9 +120,21 @@ def load(
         trust: Keys whose engines may run; None trusts engines of OpenVINO, and those that were built here.
         custom_op_library: Libraries of custom operators, or ``onnxruntime-extensions``.
 
+    Returns:
+        The model, ready for ``run``, which takes arrays by input name and gives arrays by output name. Several threads
+        may call it at the same time. An engine that doesn't fit this machine gives way to native execution.
+
     Raises:
         PartitionError: The file is no model.
         EngineError: ONNX Runtime refuses it.
+
+    Example:
+        >>> import numpy as np, trtnode
+        >>> model = trtnode.load("model.onnx")
+        >>> model
+        <Executable model.onnx: 13 native nodes; image float32[batch, 1, 8, 8] -> probabilities float32[batch, 10]>
+        >>> model.run({"image": np.zeros((2, 1, 8, 8), np.float32)})["probabilities"].shape
+        (2, 10)
     """
     with custom_operators(map(pathlib.Path, custom_op_library)):
         return load_executable(pathlib.Path(model), native=native, threads=threads, trust=trust, cache=_cache())

@@ -40,6 +40,12 @@ class RunningServer:
         self.address = f"{config.server.grpc.host}:{self._server.port}"
         self.http_address = f"{config.server.http.host}:{self._server.http_port}"
 
+    def __repr__(self) -> str:
+        if self._server.at_rest:
+            return "<RunningServer, stopped>"
+        models = ", ".join(f"{one.name} ({one.facts['engine']})" for one in self._server.models)
+        return f"<RunningServer, gRPC at {self.address}, HTTP at {self.http_address}: {models}>"
+
     def __enter__(self) -> Self:
         return self
 
@@ -74,8 +80,19 @@ def serve(
         timeout_s: Longest wait for the models, in seconds.
         named: Options of the compilation of one file, by name, as of ``compile``.
 
+    Returns:
+        The server, which answers until ``stop``, or until the end of its ``with`` block.
+
     Raises:
         ServingError: The configuration can't be used, a port can't be opened, or a model didn't load.
+
+    Example:
+        >>> import trtnode
+        >>> with trtnode.serve("model.onnx", name="digits", engine="native", port=0, http_port=0) as server:
+        ...     print(server)  # doctest: +ELLIPSIS
+        <RunningServer, gRPC at 127.0.0.1:..., HTTP at 127.0.0.1:...: digits (native)>
+        >>> server
+        <RunningServer, stopped>
     """
     path = pathlib.Path(source)
     is_config = path.suffix in CONFIG_SUFFIXES

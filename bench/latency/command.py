@@ -24,10 +24,8 @@ from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.registry import only_builds_reason, resolve_engine
 from trtnode.engines.errors import NotRunHereError
 from trtnode.serving.cli.compile_flags import given_options
+from trtnode.serving.cli.terminal.console import open_console
 from trtnode.serving.errors import InvalidOptionError
-
-WIDTH = 120
-"""Columns of the tables where the output is no terminal."""
 
 
 def bench_networks(arguments: argparse.Namespace) -> int:
@@ -79,9 +77,7 @@ def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], co
         without_rewrites=given_options(arguments).get("no_optimize", ()),
     )
     result = LatencyResult(environment={**describe_environment(), "compiled_with": plan.compiled_with})
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
+    console = open_console()
     try:
         _measure(subjects, count, plan, result, arguments.json)
     finally:
@@ -99,7 +95,7 @@ def _measure(
     subjects: Iterable[LatencySubject], count: int, plan: Plan, result: LatencyResult, file: pathlib.Path | None
 ) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True, soft_wrap=True)
+    console = open_console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("starting", total=count * plan.steps)
 

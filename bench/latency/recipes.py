@@ -26,7 +26,7 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.onnxruntime.library import onnxruntime
 from trtnode.engines.precision.options import AccuracyBudget, Calibration
-from trtnode.serving.cli.terminal.report import sentences
+from trtnode.serving.cli.terminal.report import measured, sentences
 
 WITHOUT_BUDGET = AccuracyBudget(min_cosine=-1)
 
@@ -115,7 +115,7 @@ def compile_recipes(
                 engine_bytes=compiled.engine_bytes,
                 precision=compiled.precision_effective,
                 compile_s=round(seconds, 3),
-                about=sentences(compiled.report),
+                about=" ".join([sentences(compiled.report), *measured(compiled.report)]),
             )
             recipes.append(recipe)
     return recipes

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn
 
 from trtnode.bench.environment import describe_environment, describe_load
@@ -18,12 +17,13 @@ from trtnode.bench.load.client_pool import ClientProcessPool
 from trtnode.bench.load.client_process import RepeatedRequest, connect
 from trtnode.bench.load.inputs import Wanted, first_request
 from trtnode.bench.load.load_level import Level
-from trtnode.bench.load.report import WIDTH, LoadRow, print_table, warnings, write_json
+from trtnode.bench.load.report import LoadRow, print_table, warnings, write_json
 from trtnode.bench.load.samples import Samples
 from trtnode.bench.load.shared_memory import in_shared_memory
 from trtnode.bench.load.target import INFER_METHOD, find_target
 from trtnode.engines.artifact.files import check_output
 from trtnode.protos import ModelInferRequest
+from trtnode.serving.cli.terminal.console import open_console
 
 CORES_A_PROCESS, MOST_PROCESSES = 4, 8
 """Cores per client process, and the most processes, unless the user gives a number."""
@@ -50,7 +50,7 @@ def bench(arguments: argparse.Namespace) -> int:
     environment = describe_environment()
     if arguments.json:
         check_output(arguments.json)
-    console = Console()
+    console = open_console()
     try:
         with (
             _first_answered(arguments) as request,
@@ -61,12 +61,12 @@ def bench(arguments: argparse.Namespace) -> int:
                 rows.append(_row(arguments, request, level, samples))
                 _save(arguments, environment, rows)
                 for warning in warnings(level, samples):
-                    console.print(warning, highlight=False, markup=False, soft_wrap=True)
+                    console.print(warning, highlight=False, markup=False)
                 if pool.interrupted:
                     raise KeyboardInterrupt
     finally:
         if rows:
-            print_table(console if console.is_terminal else Console(width=WIDTH), rows)
+            print_table(console, rows)
     environment["load_average_after"] = describe_load()
     _save(arguments, environment, rows, complete=True)
     return 0 if all(row["p50_ms"] is not None for row in rows) else 1
@@ -115,7 +115,7 @@ def _measure(pool: ClientProcessPool, level: Level, warmup_s: float) -> Samples:
         KeyboardInterrupt: After Ctrl-C before anything was measured.
     """
     warmup = dataclasses.replace(level, requests=math.inf, seconds=warmup_s, seed=level.seed + WARMUP_SEED)
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     with Progress(*PROGRESS, console=console, disable=not console.is_terminal, transient=True) as progress:
         if warmup_s:
             pool.run(warmup, _shown(progress, f"{level}, warm-up", warmup))

@@ -16,9 +16,6 @@ from trtnode.engines.artifact.files import write_atomically
 
 LoadRow = dict[str, object]
 
-WIDTH = 130
-"""Columns of the table where the output is no terminal."""
-
 TIMES = ("mean", "p50", "p90", "p95", "p99", "max")
 
 BUSY_CORES = 0.9

@@ -15,6 +15,7 @@ from trtnode.engines.artifact.files import write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.errors import EngineError
 from trtnode.partitioner.compiled.stripping import strip_fallback
+from trtnode.partitioner.wording import counted
 
 if TYPE_CHECKING:
     from trtnode.partitioner.cut.report import (
@@ -25,7 +26,7 @@ SHAPES = "trtnode.shapes"
 """Property of a file whose engines nobody has run: the shapes to run them on, as a list of profiles in JSON."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CompiledModel:
     """Outcome of a compilation.
 
@@ -45,7 +46,7 @@ class CompiledModel:
     """
 
     model: onnx.ModelProto
-    report: Report = dataclasses.field(repr=False)
+    report: Report
     engine: str
     precision_effective: str
     engines_built: int
@@ -55,7 +56,12 @@ class CompiledModel:
     native_fallback: bool = True
     reference_nodes: tuple[str, ...] = ()
     rewritten: bool = False
-    place: TemporaryFolder | None = dataclasses.field(default=None, repr=False)
+    place: TemporaryFolder | None = None
+
+    def __repr__(self) -> str:
+        engines = f"{counted(len(self.report.segments), 'engine')} of {self.engine} in {self.precision_effective}, "
+        native = counted(len(self.report.native), "native node")
+        return f"<CompiledModel of {self.report.model}: {engines if self.engine_bytes else ''}{native}>"
 
     def without_fallback(self) -> CompiledModel:
         """Return the same model for its engines alone: without the nodes and weights that they replace.

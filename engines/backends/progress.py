@@ -19,12 +19,14 @@ class Progress:
         done: Steps.
         total: Steps.
         limit_s: Seconds that the work may take from now on; None leaves it at the limit that it has.
+        what: The work of the next step, for people; empty where the phase says it.
     """
 
     phase: str
     done: int
     total: int
     limit_s: float | None = None
+    what: str = ""
 
 
 Listener = Callable[[Progress], object]

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 
 from trtnode.engines.artifact.refusal import Refusal
+from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.build.bisection import Budget, Trial, find_culprits
 from trtnode.engines.build.builder import BuiltEngine, EngineBuilder
 from trtnode.engines.build.checker import Checker
@@ -15,8 +16,12 @@ from trtnode.partitioner.cut.labels import ReasonCode, Verdict
 from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.cut.segments import Segment
 from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.wording import counted
 
 logger = logging.getLogger(__name__)
+
+BUILDING = "Building"
+"""Phase of progress; its steps are nodes."""
 
 
 class PartitionBuilder:
@@ -41,7 +46,11 @@ class PartitionBuilder:
         """
         engines: dict[str, BuiltEngine] = {}
         refused: dict[str, Verdict] = {}
+        done, nodes = 0, sum(len(segment.nodes) for segment in partition.segments)
         for segment in partition.segments:
+            what = f"{segment.name}, {counted(len(segment.nodes), 'node')}"
+            report(Progress(BUILDING, done, nodes, what=what))
+            done += len(segment.nodes)
             outcome = self._builder.find_or_build(partition.graph, segment)
             if isinstance(outcome, Refusal):
                 trial = self._try_check if outcome.code == ReasonCode.INACCURATE else self._try_build
@@ -49,6 +58,7 @@ class PartitionBuilder:
                 refused.update(verdicts(segment, outcome))
             else:
                 engines[segment.name] = outcome
+        report(Progress(BUILDING, nodes, nodes))
         return engines, refused
 
     def check(self, partition: Partition, engines: Mapping[str, BuiltEngine]) -> dict[str, Verdict]:

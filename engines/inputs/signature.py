@@ -42,6 +42,10 @@ class Signature:
         Raises:
             InvalidInputError: An input or output doesn't fit. The message names it and its declaration.
         """
+        if feeds.__class__ is not dict and not isinstance(feeds, Mapping):
+            name, given = next((s.name for s in self.inputs), "name"), type(feeds).__name__
+            form = f"Give a dictionary of arrays by input name, such as {{{name!r}: array}}, not {given}."
+            raise InvalidInputError(f"{form} The model takes {self._listed()}.")
         if outputs is None and self._is_like_last(feeds):
             return feeds
         for name in self._required:

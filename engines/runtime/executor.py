@@ -42,8 +42,9 @@ from trtnode.engines.runtime.request_values import finite_checks, non_finite_inp
 from trtnode.engines.runtime.whole_model import operators_in_reference, whole_opener
 from trtnode.partitioner.compiled.trtnode import is_trtnode, view_with_engines
 from trtnode.partitioner.errors import PartitionError
-from trtnode.partitioner.graph.view import Graph, Node, subgraph_nodes
+from trtnode.partitioner.graph.view import Graph, Node, describe, subgraph_nodes
 from trtnode.partitioner.model.mapped_weights import release_pages
+from trtnode.partitioner.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Executable:
     """A model that is ready to run. Several threads may call ``run`` at the same time.
 
     Attributes:
+        name: Of its file; empty where it has none.
         inputs: Of ``run``.
         outputs: Of ``run``.
         description: Facts for metadata: engine, segments, native nodes, operators of nodes in onnx.reference, precision
@@ -71,6 +73,7 @@ class Executable:
         description: dict[str, Any],
         keep_kernels: Callable[[], None] = lambda: None,
     ) -> None:
+        self.name = ""
         self.inputs = signature.inputs
         self.outputs = signature.outputs
         self.description = description
@@ -97,6 +100,15 @@ class Executable:
                 "onnx.reference, which is slow, runs %s: neither ONNX Runtime nor an engine has a kernel for that",
                 count_operators(referred),
             )
+
+    def __repr__(self) -> str:
+        facts, interface = self.description, (self.inputs, self.outputs)
+        engines = f"{counted(facts['segments'], 'segment')} of {facts['engine']} in {facts['precision']['effective']}, "
+        return (
+            f"<Executable {self.name}: {engines if facts['segments'] else ''}"
+            f"{counted(facts['native_nodes'], 'native node')}; "
+            f"{' -> '.join(', '.join(f'{s.name} {describe(s)}' for s in specs) for specs in interface)}>"
+        )
 
     def run(
         self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, times: list[StageTime] | None = None
@@ -247,6 +259,7 @@ def open_executable(
     open_whole = keeping_libraries(whole_opener(graph, native, whole))
     described = _describe(graph, envelopes if plan else {}, rejected)
     executable = Executable(signature, plan, open_whole, described, keep)
+    executable.name = native.name
     executable.nan_natively = answers_nan_natively(model)
     release_pages(model)
     return executable

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.errors import BusyMachineError
 from trtnode.engines.inputs.samples import Feeds, find_samples
@@ -27,6 +28,9 @@ from trtnode.engines.runtime.plan_loading import interface_constants
 from trtnode.partitioner.compiled.trtnode import view_with_engines
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
+
+MEASURING = "Measuring"
+"""Phase of progress; its steps are turns."""
 
 ROUNDS = 41
 """Turns that each call gets. They are many and short, so that neighbours meet the same load of the machine."""
@@ -300,12 +304,14 @@ def time_in_turn(
     for done in range(rounds):
         if (done >= fewest and time.monotonic() > deadline) or (brief and _is_clear(medians)):
             break
+        report(Progress(MEASURING, done, rounds))
         for name in order:
             if counts[name] > 1 or not brief:
                 calls[name]()  # brings its weights back into the caches after the other calls' turns
             medians[name].append(_median_ms(calls[name], counts[name]))
             _let_threads_come_to_rest()
         order = [*order[1:], order[0]]
+    report(Progress(MEASURING, rounds, rounds))
     turns = len(medians[order[0]]) or 1
     return {name: medians.get(name) or [1e3 * estimates[name]] * turns for name in calls}
 

@@ -23,7 +23,7 @@ from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.files import sha256_of_file
 from trtnode.engines.backends.build_environment import measuring_environment
 from trtnode.engines.build.context import CompileContext
-from trtnode.engines.build.options import Choice
+from trtnode.engines.build.options import Choice, CompileOptions
 from trtnode.engines.errors import BusyMachineError, EngineError, InvalidInputError
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.runtime.plan import first_result
@@ -85,13 +85,17 @@ class Tuner:
     def recall(self, partition: Partition) -> Partition:
         """Demote the nodes that an earlier compilation of the same model on this machine has demoted.
 
-        Where nothing is to be measured, demote those that the estimate calls slower in engines.
+        Where nothing is to be measured, demote those that the estimate calls slower in engines. If that leaves all
+        segments, their figures are those of a compilation that has measured them, if there was one.
         """
+        whole = partition
         while self._estimates and (slower := self._slower_by_estimate(partition)):
             partition = partition.demote(slower)
+        if not self._rounds_left and partition.segments == whole.segments and not self._context.unchecked:
+            self.figures = self._measured_otherwise(partition)
         if not self._rounds_left or self._context.cache is None:
             return partition
-        self._key = self._verdict_key(partition)
+        self._key = self._verdict_key(partition, self._context.options)
         record = None if self._context.options.measure_again else self._context.cache.get_record(self._key)
         if record is None:
             return partition
@@ -105,6 +109,20 @@ class Tuner:
             return partition
         self.figures, self._rounds_left, self._key = figures, 0, ""
         return partition.demote(verdicts) if verdicts else partition
+
+    def _measured_otherwise(self, partition: Partition) -> Mapping[str, Any] | None:
+        """Return the figures of an earlier compilation that has measured all these engines and was to choose."""
+        options = dataclasses.replace(self._context.options, all_engines=False, measure=True)
+        cache = self._context.cache
+        record = cache.get_record(self._verdict_key(partition, options)) if cache is not None else None
+        try:
+            tuning = record["tuning"] if record is not None else {"candidates": ()}
+            same = (c for c in tuning["candidates"] if c["name"] == ALL_ENGINES)
+            whole = any(len(c["segments"]) == len(partition.segments) for c in same)
+            return {**tuning, "chosen": ALL_ENGINES} if whole else None
+        except (KeyError, TypeError) as error:
+            logger.warning("Ignoring a damaged tuning verdict: %s", error)
+            return None
 
     def find_slow_nodes(self, partition: Partition, compiled: CompiledModel) -> dict[str, Verdict]:
         """Measure a compiled model, or estimate it, and list the nodes whose engines don't make it faster.
@@ -261,8 +279,8 @@ class Tuner:
         finally:
             self._left_s -= time.monotonic() - began
 
-    def _verdict_key(self, partition: Partition) -> str:
-        options = dataclasses.replace(self._context.options, check_inputs=None, measure_again=False)
+    def _verdict_key(self, partition: Partition, options: CompileOptions) -> str:
+        options = dataclasses.replace(options, check_inputs=None, measure_again=False)
         samples = self._context.options.check_inputs
         return engine_key(
             purpose="tuning",

@@ -16,6 +16,7 @@ from trtnode.partitioner.cut.what_if import FrozenWhatIf, WhatIf
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.values import Dimension
 from trtnode.partitioner.passes.rewrites.apply import Rewritten
+from trtnode.partitioner.wording import counted
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class SplitGroup:
     nodes: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Report:
     """Outcome of a partitioning. ``as_json`` gives the documented form.
 
@@ -96,6 +97,11 @@ class Report:
     compiled_before: bool | None = None
     rewrites: tuple[Rewritten, ...] = ()
     sizes: Mapping[str, Sequence[Dimension]] = dataclasses.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        engines = f"{counted(len(self.segments), 'segment')} for {self.engine}, "
+        native = counted(len(self.native), "native node")
+        return f"<{type(self).__name__} of {self.model}: {engines if self.segments else ''}{native}>"
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain JSON values."""

@@ -12,6 +12,7 @@ from rich.table import Table
 from trtnode.engines.diagnostics.alignment import AlignedValue, Alignment, align
 from trtnode.engines.inputs.samples import load_samples
 from trtnode.partitioner.wording import counted
+from trtnode.serving.cli.terminal.console import open_console
 from trtnode.serving.cli.terminal.progress_bar import showing_progress
 from trtnode.serving.cli.trust import trust_from
 
@@ -36,7 +37,7 @@ def align_(arguments: argparse.Namespace) -> int:
         facts = {"model": arguments.model.name, "reference": arguments.reference.name, **alignment.as_json()}
         print(json.dumps(facts))
     else:
-        _print(alignment, Console(emoji=False))
+        _print(alignment, open_console())
     return 0 if alignment.first is None else 1
 
 

@@ -48,6 +48,11 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out the nodes and weights that engines replace: smaller, of use on machines like this one",
     )
+    parser.add_argument(
+        "--fail-if-not-faster",
+        action="store_true",
+        help="exit with 1 where the measurement keeps no engine; the file is written all the same",
+    )
     add_nan_option(parser, "native")
     _add_cache_options(parser, without="build every engine anew and keep none")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")

@@ -8,13 +8,13 @@ import logging
 import pathlib
 import time
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from trtnode.engines.artifact.files import check_output
 from trtnode.engines.precision.options import FEWEST_SAMPLES
 from trtnode.engines.quantization.calibrator import calibrate
 from trtnode.engines.quantization.dataset import CalibrationDataset
+from trtnode.serving.cli.terminal.console import open_console
 
 logger = logging.getLogger(__name__)
 
@@ -63,5 +63,5 @@ def calibrate_(arguments: argparse.Namespace) -> int:
 def _progress_bar() -> Progress:
     """On stderr, and only where that is a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True, emoji=False)
+    console = open_console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

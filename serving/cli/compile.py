@@ -7,24 +7,25 @@ import glob
 import json
 import pathlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.files import check_output
+from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.build.options import Choice, CompileOptions
 from trtnode.engines.compile.compiled_files import compile_for_each
 from trtnode.partitioner.cut.report import Report
 from trtnode.partitioner.wording import counted
 from trtnode.serving.cli.compile_flags import options_from
 from trtnode.serving.cli.option_values import cache_from
-from trtnode.serving.cli.terminal.precision import print_precision
+from trtnode.serving.cli.terminal.console import open_console
+from trtnode.serving.cli.terminal.precision import missed_precision, print_precision
 from trtnode.serving.cli.terminal.progress_bar import showing_progress
 from trtnode.serving.cli.terminal.report import print_report
-from trtnode.serving.errors import InvalidOptionError
+from trtnode.serving.errors import InvalidOptionError, NotFasterError
 
 NOT_MEASURED = "nothing was measured"
 """Where options ask for a measurement: no engine was built, or no run without engines could be timed beside it."""
@@ -36,12 +37,16 @@ def compile_(arguments: argparse.Namespace) -> int:
     Raises:
         PartitionError: The model can't be read.
         EngineError: It can't be loaded natively, a precision can't be had, or the result can't be written there.
-        InvalidOptionError: A precision rule or a shape has another form.
+        InvalidOptionError: A precision rule or a shape has another form, or two options exclude each other.
+        NotFasterError: The measurement keeps no engine, and that is to fail; the file is written.
     """
     start = time.perf_counter()
     check_output(arguments.output, arguments.model)
     others = arguments.engines[1:]
     options = options_from(arguments)
+    if arguments.fail_if_not_faster and (others or not options.measures or options.engine == NATIVE):
+        problem = "nothing would be measured. Leave out --no-measure, --all-engines, engine native and several engines"
+        raise InvalidOptionError("--fail-if-not-faster", problem)
     if others and options.tune:
         raise InvalidOptionError("--tune", "engines of several libraries are for several machines. Tune on each alone")
     if options.tensorrt.strip_plan and arguments.strip_fallback:
@@ -62,7 +67,9 @@ def compile_(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(facts))
     else:
-        _print_facts(facts, compiled, Console(emoji=False))
+        _print_facts(facts, compiled, open_console())
+    if arguments.fail_if_not_faster and (compiled.report.tuning is None or not compiled.engine_bytes):
+        raise NotFasterError(arguments.output, measured=compiled.report.tuning is not None)
     return 0
 
 
@@ -95,9 +102,9 @@ def _choice(options: CompileOptions, report: Report) -> str:
 
 
 def _print_facts(facts: Mapping[str, Any], compiled: CompiledModel, console: Console) -> None:
+    if missed := missed_precision(facts["precision"]):
+        console.print(missed, markup=False)
     print_report(compiled.report, console)
-    if compiled.report.tuning is not None:
-        console.print(*_tuning_tables(compiled.report.tuning))
     if compiled.report.precision is not None:
         print_precision(compiled.report.precision, console)
     others = f"{compiled.engines_cached} from the cache" if compiled.engine_bytes else "none kept"
@@ -118,22 +125,3 @@ def _print_facts(facts: Mapping[str, Any], compiled: CompiledModel, console: Con
             f"{written:,} bytes on disk, with engines of {compiled.engine_bytes:,}: a weight that an engine keeps as "
             "it is stands once."
         )
-
-
-def _tuning_tables(tuning: Mapping[str, Any]) -> Iterator[Table]:
-    """The measurements: the model with some of its engines, and the segments that were measured alone."""
-    search = tuning.get("search", "thorough")
-    candidates = Table(
-        "candidate", "engines", "p50 ms", "", title=f"Measured ({search}): the model", title_justify="left"
-    )
-    for candidate in tuning["candidates"]:
-        chosen = "chosen" if candidate["name"] == tuning["chosen"] else ""
-        candidates.add_row(candidate["name"], str(len(candidate["segments"])), f"{candidate['p50_ms']:.3f}", chosen)
-    yield candidates
-    title = "Measured: segments of the minimum cut"
-    segments = Table("segment", "engine ms", "native ms", "", title=title, title_justify="left")
-    for segment in tuning["segments"]:
-        kept = "kept" if segment["kept"] else "native"
-        segments.add_row(segment["name"], f"{segment['engine_ms']:.4f}", f"{segment['native_ms']:.4f}", kept)
-    if segments.row_count:
-        yield segments

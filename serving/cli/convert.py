@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
-from rich.console import Console
-
 from trtnode.engines.conversion.typed_models import convert_file
 from trtnode.serving.cli.compile_flags import options_from
+from trtnode.serving.cli.terminal.console import open_console
 from trtnode.serving.cli.terminal.precision import print_precision
 from trtnode.serving.cli.terminal.progress_bar import showing_progress
 
@@ -27,7 +26,7 @@ def convert(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"output": str(arguments.output), "file_bytes": size, "precision": report}))
     else:
-        console = Console(emoji=False)
+        console = open_console()
         print_precision(report, console)
         console.print(f"Wrote {arguments.output}, {size:,} bytes, in {report['effective']}.", markup=False)
     return 0

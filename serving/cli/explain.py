@@ -8,8 +8,6 @@ import dataclasses
 import gc
 import json
 
-from rich.console import Console
-
 from trtnode.engines.artifact.checksum import check_checksum
 from trtnode.engines.artifact.files import check_output, write_atomically
 from trtnode.engines.artifact.trust import Trust
@@ -22,6 +20,7 @@ from trtnode.partitioner.model.garbage import without_collections
 from trtnode.partitioner.model.loading import load_model
 from trtnode.serving.cli.compile_flags import options_from
 from trtnode.serving.cli.option_values import cache_from
+from trtnode.serving.cli.terminal.console import open_console
 from trtnode.serving.cli.terminal.progress_bar import showing_progress
 from trtnode.serving.cli.terminal.report import print_report
 from trtnode.serving.pages.explain_page import render_page
@@ -55,7 +54,7 @@ def explain(arguments: argparse.Namespace) -> int:
         layers = {"sparse_layers": [dataclasses.asdict(layer) for layer in sparse]} if sparse else {}
         print(json.dumps({**report.as_json(), **layers}))
         return 0
-    console = Console(emoji=False)
+    console = open_console()
     print_report(report, console, sparse)
     if sparse and (problem := missing_reason()):
         console.print(f"Layers with zeros run dense here: {problem}", markup=False, highlight=False)

@@ -12,6 +12,7 @@ import platform
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NoReturn
 
 from trtnode.engines.sparse.library import instructions, missing_reason
 from trtnode.partitioner.errors import ProjectError
@@ -97,13 +98,13 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Command]:
         advice = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(sorted(entry_points))}"
         program.error(f"unknown command {options.command!r}; {advice}")
     command = _load(entry_points[options.command])
-    parser = argparse.ArgumentParser(prog=f"trtnode {command.name}", description=command.help)
+    parser = _Parser(prog=f"trtnode {command.name}", description=command.help)
     command.configure(parser)
     add_common_options(parser)
     given = argparse.Namespace(debug=options.debug, log_level=options.log_level)
     arguments, unknown = parser.parse_known_args(_with_new_names(parser, options.arguments), given)
     if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}; {_advice(parser, unknown)}")
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_nearest(parser, unknown)}")
     return arguments, command
 
 
@@ -128,17 +129,23 @@ def _with_new_names(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Ite
             yield f"{new}{equals}{value}"
 
 
-def _advice(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
-    """Name the options nearest to unknown ones, or the help."""
+def _nearest(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:
+    """Name the options nearest to unknown ones, if there are any."""
     options = re.findall(r"--[a-z][a-z0-9-]+", parser.format_help())
     typed = (argument.partition("=")[0] for argument in unknown if argument.startswith("-"))
     nearest = dict.fromkeys(name for one in typed for name in difflib.get_close_matches(one, options, n=1, cutoff=0.8))
-    if nearest:
-        return f"did you mean {', '.join(nearest)}?"
-    return f"`{parser.prog} --help` tells what it takes"
+    return f"; did you mean {', '.join(nearest)}?" if nearest else ""
 
 
-class _ProgramParser(argparse.ArgumentParser):
+class _Parser(argparse.ArgumentParser):
+    """Tells a wrong argument in two lines, without all those that there are."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the fault and where the rest stands, and exit."""
+        self.exit(USAGE, f"{self.prog}: {message}\n`{self.prog} --help` tells what it takes.\n")
+
+
+class _ProgramParser(_Parser):
     """Reads the options in front of the command. Its help lists the commands, which imports them."""
 
     def __init__(self) -> None:

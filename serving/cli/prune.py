@@ -7,11 +7,10 @@ import dataclasses
 import json
 from collections.abc import Iterator
 
-from rich.console import Console
-
 from trtnode.engines.conversion.pruning import PruningReport, prune_file
 from trtnode.engines.sparse.pruning import PruningScope
 from trtnode.partitioner.wording import counted
+from trtnode.serving.cli.terminal.console import open_console
 from trtnode.serving.cli.terminal.progress_bar import showing_progress
 
 COST = (
@@ -41,7 +40,7 @@ def prune(arguments: argparse.Namespace) -> int:
         print(json.dumps({"output": str(arguments.output), **_facts(report)}))
     else:
         for sentence in _sentences(report, arguments):
-            Console(emoji=False).print(sentence, markup=False, highlight=False)
+            open_console().print(sentence, markup=False, highlight=False)
     return 0
 
 

@@ -10,7 +10,6 @@ import zipfile
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-from rich.console import Console
 
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.files import check_output, write_atomically
@@ -18,6 +17,7 @@ from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.inputs.samples import load_samples, only_inputs
 from trtnode.partitioner.wording import counted
 from trtnode.serving.cli.option_values import CACHE_BYTES, cache_folder_from
+from trtnode.serving.cli.terminal.console import open_console
 from trtnode.serving.cli.terminal.progress_bar import showing_progress
 from trtnode.serving.cli.trust import trust_from
 
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         milliseconds = (time.perf_counter() - start) * 1e3
     executable.keep_kernels()
     save_arrays(arguments.outputs, results)
-    console = Console(emoji=False)
+    console = open_console()
     for name, value in results.items():
         console.print(f"{name}: {value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else name)
     console.print(f"{milliseconds:.2f} ms, {counted(executable.description['segments'], 'engine segment')}")

@@ -9,7 +9,7 @@ import time
 
 from trtnode.serving.errors import AddressError, ModelLoadFailedError
 from trtnode.serving.grpc.server import GrpcServer
-from trtnode.serving.models.servable import Loader
+from trtnode.serving.models.servable import Loader, Servable
 from trtnode.serving.rest.app import HttpApp
 from trtnode.serving.rest.server import HttpServer
 from trtnode.serving.schema.server import ServableConfig
@@ -60,6 +60,11 @@ class Server:
     def in_flight(self) -> int:
         """Inference requests that are accepted and not answered yet."""
         return self._host.pools.inference.in_flight
+
+    @property
+    def models(self) -> list[Servable]:
+        """The model versions that answer now."""
+        return [one for model in self._host.service.models() for one in model.known() if one.is_ready]
 
     def start(self) -> None:
         """Open both ports, and load the models in the background. Until all is there, the server isn't ready.

@@ -13,6 +13,19 @@ MOST_NAMES = 8
 """Nodes to print by name."""
 
 
+def missed_precision(found: Mapping[str, Any]) -> str:
+    """Tell that another precision is in effect than the one asked for; empty where that isn't so.
+
+    Args:
+        found: ``asked``, ``effective`` and, where there are engines, what was ``tried``.
+    """
+    if found["asked"] in (found["effective"], "auto"):
+        return ""
+    problems = [trial["problem"] for trial in found.get("tried", ()) if "problem" in trial]
+    reason = problems[-1] if problems else "no node runs in an engine" if "tried" not in found else "see below"
+    return f"{found['asked']} asked for, {found['effective']} in effect: {reason.removesuffix('.')}."
+
+
 def print_precision(found: Mapping[str, Any], console: Console) -> None:
     """Print the precision asked for and in effect, what was tried, and what became of each segment.
 

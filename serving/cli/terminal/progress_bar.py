@@ -6,9 +6,18 @@ import contextlib
 from collections.abc import Iterator
 
 from rich import progress as rich_progress
-from rich.console import Console
+from rich.markup import escape
 
 from trtnode.engines.backends.progress import Progress, listening
+from trtnode.serving.cli.terminal.console import open_console
+
+COLUMNS = (
+    rich_progress.TextColumn("{task.description}"),
+    rich_progress.BarColumn(),
+    rich_progress.TimeElapsedColumn(),
+    rich_progress.TextColumn("left"),
+    rich_progress.TimeRemainingColumn(),
+)
 
 
 @contextlib.contextmanager
@@ -20,11 +29,11 @@ def showing_progress(work: str) -> Iterator[None]:
     Args:
         work: The first word on the screen.
     """
-    console = Console(stderr=True, emoji=False)
+    console = open_console(stderr=True)
     if not console.is_terminal:
         yield
         return
-    with rich_progress.Progress(console=console, transient=True) as bars, listening(_Bars(bars).show):
+    with rich_progress.Progress(*COLUMNS, console=console, transient=True) as bars, listening(_Bars(bars).show):
         bars.add_task(work, total=None)
         yield
 
@@ -35,8 +44,10 @@ class _Bars:
         self._tasks: dict[str, rich_progress.TaskID] = {}
 
     def show(self, progress: Progress) -> None:
+        """Draw a phase with what it works on, or remove the bar of one that is over."""
+        description = escape(f"{progress.phase} {progress.what}".rstrip())
         if progress.phase not in self._tasks:
-            self._tasks[progress.phase] = self._bars.add_task(progress.phase, total=progress.total)
-        self._bars.update(self._tasks[progress.phase], completed=progress.done)
+            self._tasks[progress.phase] = self._bars.add_task(description, total=progress.total)
+        self._bars.update(self._tasks[progress.phase], completed=progress.done, description=description)
         if progress.done >= progress.total:
             self._bars.remove_task(self._tasks.pop(progress.phase))

@@ -20,6 +20,7 @@ from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.registry import only_builds_reason
 from trtnode.engines.runtime.reference_nodes import count_operators
 from trtnode.engines.sparse.survey import LayerSparsity
+from trtnode.engines.tuning.candidates import ALL_ENGINES, NO_ENGINE
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.report import NativeNode, Report
 from trtnode.partitioner.graph.view import expected_bytes
@@ -33,7 +34,7 @@ MOST_CAUSES = 3
 """Sentences that differ only in names and numbers are printed as one cause, unless there are as few as this."""
 
 HEADINGS = {
-    "segments": "Segments",
+    "segments": "Segments, with estimated times",
     "rewrites": "Rewritten",
     "zeros": "Zeros in weights",
     "splits": "Segments that a path keeps apart",
@@ -52,9 +53,6 @@ NOT_BUILT = (
 
 _PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 
-ALL_NATIVE = "all native"
-"""The candidate of a measurement that has no engine."""
-
 UNSIZED = "Nothing was measured, and dimensions without a size count as 1; --shapes gives them one."
 """Basis of an estimate of a model whose sizes are unknown."""
 
@@ -71,18 +69,14 @@ REMEDIES: Mapping[str, str] = {
 
 
 def sentences(report: Report) -> str:
-    """Describe a model in a few sentences: what runs where, and the measurement that decided it, if any."""
+    """Describe what of a model runs where, in a few sentences."""
     in_engines = sum(len(s.nodes) for s in report.segments)
-    text = (
+    return (
         f"{report.model}: {counted(report.nodes, 'node')} after clean-up; {report.engine} can take "
         f"{report.supported_nodes}. {in_engines} {_run(in_engines)} in {counted(len(report.segments), 'segment')}, "
         f"{len(report.native)} {_run(len(report.native))} natively. {counted(report.crossing_tensors, 'tensor')} "
         f"({_sizes(report)}) {'crosses' if report.crossing_tensors == 1 else 'cross'}."
     )
-    if report.tuning is None:
-        return text
-    times = (f"{c['name']} {milliseconds(c['p50_ms'])}" for c in report.tuning["candidates"])
-    return f"{text} Measured here: {', '.join(times)}; {report.tuning['chosen']} is kept."
 
 
 def _run(number: int) -> str:
@@ -127,9 +121,11 @@ def print_report(report: Report, console: Console, sparse: Sequence[LayerSparsit
         )
     if report.memory is not None:
         console.print(memory_line(report.memory), markup=False)
-    _print_native(report.native, console)
+    _print_native(report, console)
     for name, table in tables_of(report.as_json(), sparse).items():
         _print_table(HEADINGS[name], table, console)
+    if report.tuning is not None and report.tuning["segments"]:
+        console.print(_measured_segments(report.tuning["segments"]))
 
 
 def _print_table(heading: str, table: Table, console: Console) -> None:
@@ -150,15 +146,37 @@ def _text(cell: Cell) -> str:
     return " > ".join(values[1:]) if kind == "path" else ", ".join(values)
 
 
-def _print_native(native: Iterable[NativeNode], console: Console) -> None:
-    causes = sorted(_causes(native), key=lambda nodes: (nodes[0].code, -len(nodes)))
-    if causes:
+def _measured_segments(segments: Iterable[Mapping[str, Any]]) -> rich.table.Table:
+    """The segments that were measured alone."""
+    title = "Measured: segments of the minimum cut"
+    table = rich.table.Table("segment", "engine ms", "native ms", "", title=title, title_justify="left")
+    for one in segments:
+        kept = "kept" if one["kept"] else "native"
+        table.add_row(one["name"], f"{one['engine_ms']:.4f}", f"{one['native_ms']:.4f}", kept)
+    return table
+
+
+def _print_native(report: Report, console: Console) -> None:
+    if report.native:
         console.print("Native nodes", style="italic")
-    for nodes in causes:
+    for nodes, detail in native_causes(report):
+        console.print(nodes, markup=False)
+        if detail:
+            console.print(Padding(Text(detail), (0, 0, 0, 4), expand=False))
+
+
+def native_causes(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the nodes that run natively for one cause, and the cause, which is empty where the verdict says it."""
+    for nodes in sorted(_causes(report.native), key=lambda nodes: (nodes[0].code, -len(nodes))):
         listed = _listed(sorted({node.op_type for node in nodes}))
         example = f", such as {nodes[0].node}" if len(nodes) > 1 else f": {nodes[0].node}"
-        console.print(f"{nodes[0].code}: {counted(len(nodes), 'node')} ({listed}){example}", markup=False)
-        console.print(Padding(Text(nodes[0].detail), (0, 0, 0, 4), expand=False))
+        detail = "" if _is_measured(report, nodes[0]) else nodes[0].detail
+        yield f"{nodes[0].code}: {counted(len(nodes), 'node')} ({listed}){example}", detail
+
+
+def _is_measured(report: Report, node: NativeNode) -> bool:
+    """Return whether the times of the measurement are the reason of a node, and stand elsewhere."""
+    return report.tuning is not None and node.code == ReasonCode.NOT_FASTER
 
 
 def _causes(native: Iterable[NativeNode]) -> Iterator[list[NativeNode]]:
@@ -197,7 +215,7 @@ def _bytes(number: int) -> str:
 
 def verdict_of(report: Report) -> Iterator[str]:
     """Yield a line about the speed, and where there is something to say, one about the cause and one about a remedy."""
-    yield _speed(report)
+    yield from measured(report) if report.tuning is not None else [_speed(report)]
     if report.native:
         yield _cause(report)
     remedy = _remedy(report)
@@ -227,8 +245,6 @@ def milliseconds(time_ms: float) -> str:
 
 
 def _speed(report: Report) -> str:
-    if report.tuning is not None:
-        return _measured(report.tuning)
     if not report.segments:
         return f"Not faster: no node runs in an engine, so {counted(report.nodes, 'node')} run as in ONNX Runtime."
     if report.unchecked:
@@ -244,26 +260,39 @@ def _speed(report: Report) -> str:
     return f"Not faster by an estimate: {times}. {basis}"
 
 
-def _measured(tuning: Mapping[str, Any]) -> str:
-    times = {one["name"]: one["p50_ms"] for one in tuning["candidates"]}
-    chosen, native = times.get(tuning["chosen"]), times.get(ALL_NATIVE)
-    if native is None or chosen is None:
-        return f"Measured here: {tuning['chosen']} is the fastest."
-    if tuning["chosen"] == ALL_NATIVE:
-        others = [time for name, time in times.items() if name != ALL_NATIVE]
-        beside = f", with engines {milliseconds(min(others))}" if others else ""
-        return f"Not faster, measured here: {milliseconds(native)} natively{beside}. No engine is kept."
-    return (
-        f"Faster, measured here, {native / chosen:.3g} times: {milliseconds(chosen)} with engines instead of "
-        f"{milliseconds(native)} natively."
-    )
+def measured(report: Report) -> Iterator[str]:
+    """Yield the verdict of the measurement, if there was one, and the times that it doesn't name. Each stands once."""
+    tuning = report.tuning
+    if tuning is None:
+        return
+    chosen = tuning["chosen"]
+    candidates = sorted(tuning["candidates"], key=lambda one: one["name"] == chosen)
+    distinct = {tuple(one["segments"]): one for one in candidates}  # the last one of equal segments
+    times = {one["name"]: one["p50_ms"] for one in distinct.values()}
+    native = times.pop(NO_ENGINE, None)
+    told = chosen if chosen in times else min(times, key=times.__getitem__, default="")
+    time = times.pop(told, None)
+    if time is None:
+        yield f"Not faster, measured here: {milliseconds(native)} natively. No engine is kept."
+    elif native is None:
+        yield f"Measured here: {milliseconds(time)} with {told}."
+    else:
+        gains, left_out = time < native, chosen == NO_ENGINE
+        faster = "Not faster" if not gains else "Not clearly faster" if left_out else "Faster"
+        ratio = f", {native / time:.3g} times" if gains and not left_out else ""
+        kept = " No engine is kept." if left_out else "" if gains else " They are kept all the same."
+        with_engines = f"{milliseconds(time)} with {'engines' if told == ALL_ENGINES else told}"
+        yield f"{faster}, measured here{ratio}: {with_engines} instead of {milliseconds(native)} natively.{kept}"
+    if times:
+        yield f"Also measured: {', '.join(f'{name} {milliseconds(ms)}' for name, ms in times.items())}."
 
 
 def _cause(report: Report) -> str:
     """The reason of most native nodes."""
     reasons: dict[tuple[str, str], int] = {}
     for node in report.native:
-        reasons[node.code, node.detail] = reasons.get((node.code, node.detail), 0) + 1
+        detail = "Engines make them no faster." if _is_measured(report, node) else node.detail
+        reasons[node.code, detail] = reasons.get((node.code, detail), 0) + 1
     (code, detail), number = max(reasons.items(), key=lambda item: item[1])
     share = f"{number} of them: " if number < len(report.native) else ""
     return f"{counted(len(report.native), 'node')} {_run(len(report.native))} natively. {share}{detail or code}"

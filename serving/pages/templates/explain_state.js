@@ -121,7 +121,7 @@ function mark(choice) {
 
 function go(parameters, options) {
   const text = String(new URLSearchParams(parameters));
-  history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
+  history.replaceState(null, "", location.href.split("#")[0] + (text && `#${text}`));
   apply(options);
 }
 

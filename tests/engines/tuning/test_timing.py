@@ -9,6 +9,7 @@ import pytest
 
 from clock import FEEDS, GRAPH
 from comparison import AssertSame, RunPlainly
+from trtnode.engines.backends.progress import Progress, listening
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.tuning import timing
 from trtnode.engines.tuning.timing import time_in_turn
@@ -26,6 +27,17 @@ def test_calls_take_turns(seconds: float) -> None:
     assert len(turns["a"]) == len(turns["b"]) in (5, 6)
     changes = "".join(n for n, before in zip(order, ["", *order], strict=False) if n != before)
     assert changes.startswith("abab")
+
+
+def test_turns_are_told_as_progress() -> None:
+    told: list[Progress] = []
+
+    with listening(told.append):
+        time_in_turn({"a": lambda: None}, seconds=0.01, rounds=6)
+
+    assert told[0] == Progress("Measuring", 0, 6)
+    assert told[-1] == Progress("Measuring", 6, 6)
+    assert sorted(step.done for step in told) == [step.done for step in told]
 
 
 def test_hopelessly_slow_call_takes_no_turns() -> None:

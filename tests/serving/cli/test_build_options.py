@@ -217,6 +217,7 @@ def test_flags_of_earlier_versions_are_followed_and_told(capsys: pytest.CaptureF
 def test_numbers_beyond_any_use_are_one_sentence(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(DIGITS), *option]) == 2
 
-    said = capsys.readouterr().err.splitlines()[-1]
+    said, advice = capsys.readouterr().err.splitlines()
     assert "number from" in said
     assert len(said) < 200
+    assert advice == "`trtnode explain --help` tells what it takes."

@@ -18,6 +18,7 @@ from trtnode.serving.cli.program import main
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples" / "digits"
 DIGITS, TEST_SET = EXAMPLES / "digits.onnx", EXAMPLES / "test.npz"
+SCANS = EXAMPLES.with_name("scans") / "scans.onnx"
 REPORT_KEYS = {
     "model", "engine", "nodes", "supported_nodes", "engine_nodes", "minimum_segments", "segments", "native",
     "unknown_shapes", "splits", "split_groups", "crossing_tensors", "boundary_bytes", "what_if", "seconds", "memory",
@@ -107,7 +108,7 @@ def test_explain_prints_the_first_30_segments_and_counts_the_others(
 
 
 def test_explain_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["explain", str(DIGITS), "--engine", "openvino", "--json"])
+    main(["explain", str(DIGITS), "--engine", "openvino", "--json", "--no-cache"])
 
     report = json.loads(capsys.readouterr().out)
     assert report.keys() == REPORT_KEYS | {"compiled_before"}
@@ -172,7 +173,8 @@ def test_tuned_compile_tells_what_was_measured(
 
     tuning = json.loads(capsys.readouterr().out)["report"]["tuning"]
     assert [c["name"] for c in tuning["candidates"]] == ["all native", "one engine", "faster engines", "minimum cut"]
-    assert all(c["name"] in printed and f"{c['p50_ms']:.3f}" in printed for c in tuning["candidates"])
+    verdict = printed.split("\n\n")[0]
+    assert [verdict.count(f"{c['p50_ms']:.3g} ms") for c in tuning["candidates"]] == [1, 1, 1, 1]
     assert "segments of the minimum cut" in printed
 
 
@@ -188,13 +190,92 @@ def test_compile_measures_by_default_and_explain_knows_the_choice(
     monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
 
     compile_digits(tmp_path / "compiled.onnx", cache, "--engine", "openvino")
-    printed = " ".join(capsys.readouterr().out.split())
+    printed = capsys.readouterr().out
+    main(["explain", str(DIGITS), "--engine", "openvino", "--cache", str(cache)])
+    explained = capsys.readouterr().out
     main(["explain", str(DIGITS), "--engine", "openvino", "--cache", str(cache), "--json"])
 
     report = json.loads(capsys.readouterr().out)
     assert (report["tuning"]["chosen"], report["segments"]) == ("all native", [])
-    assert "Measured here: all native 1 ms, minimum cut 2 ms; all native is kept." in printed
+    verdict = "Not faster, measured here: 2 ms with engines instead of 1 ms natively. No engine is kept."
+    assert printed.splitlines()[0] == explained.splitlines()[0] == verdict
+    assert (printed.count("2 ms"), printed.count("1 ms")) == (1, 1)
     assert "; chosen by a brief measurement." in printed
+
+
+@pytest.mark.usefixtures("choosing_engines")
+@pytest.mark.parametrize("option", ["--no-measure", "--all-engines"])
+def test_what_was_measured_is_told_of_engines_that_stay_without_measurement(
+    option: str,
+    tmp_path: pathlib.Path,
+    worker: SubprocessWorker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock(worker, {}, table({"": 1.0, "0": 2.0}))
+    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    place = [str(SCANS), "--cache", str(tmp_path / "cache")]  # the estimate keeps its engine as well
+    main(["compile", *place, "-o", str(tmp_path / "compiled.onnx")])
+    capsys.readouterr()
+
+    main(["compile", *place, "-o", str(tmp_path / "compiled.onnx"), option])
+    compiled = capsys.readouterr().out.splitlines()
+    main(["explain", *place, option])
+
+    verdict = "Not faster, measured here: 2 ms with engines instead of 1 ms natively. They are kept all the same."
+    assert compiled[0] == capsys.readouterr().out.splitlines()[0] == verdict
+    assert len(clock.asked) == 1
+
+
+@pytest.mark.usefixtures("choosing_engines")
+def test_a_gain_within_the_margin_is_not_called_faster(
+    tmp_path: pathlib.Path,
+    worker: SubprocessWorker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock(worker, {}, table({"": 1.0, "0": 0.99}))
+    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+
+    compile_digits(tmp_path / "compiled.onnx", tmp_path / "cache")
+
+    verdict = "Not clearly faster, measured here: 0.99 ms with engines instead of 1 ms natively. No engine is kept."
+    assert capsys.readouterr().out.splitlines()[0] == verdict
+
+
+@pytest.mark.usefixtures("choosing_engines")
+@pytest.mark.parametrize(("engines_ms", "code"), [(0.5, 0), (2.0, 1)], ids=["faster", "slower"])
+def test_a_compilation_fails_where_no_engine_is_faster_if_it_is_to(
+    engines_ms: float,
+    code: int,
+    tmp_path: pathlib.Path,
+    worker: SubprocessWorker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock(worker, {}, table({"": 1.0, "0": engines_ms}))
+    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    output = tmp_path / "compiled.onnx"
+
+    assert compile_digits(output, tmp_path / "cache", "--fail-if-not-faster", "--json") == code
+
+    said = capsys.readouterr()
+    sentence = f"trtnode: --fail-if-not-faster: the measurement keeps no engine. {output} is written all the same.\n"
+    assert said.err == (sentence if code else "")
+    assert json.loads(said.out)["output"] == str(output)
+    assert output.exists()
+
+
+@pytest.mark.usefixtures("choosing_engines")
+@pytest.mark.parametrize(
+    "options", [["--no-measure"], ["--all-engines"], ["--engine", "native"], ["--engine", "openvino,tensorrt-rtx"]]
+)
+def test_to_fail_unless_engines_are_faster_needs_a_measurement(
+    options: list[str], cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compile_digits(tmp_path / "compiled.onnx", cache, "--fail-if-not-faster", *options) == 2
+
+    assert capsys.readouterr().err.startswith("trtnode: --fail-if-not-faster: nothing would be measured. Leave out ")
 
 
 @pytest.mark.usefixtures("choosing_engines")

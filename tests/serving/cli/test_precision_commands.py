@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -40,9 +41,8 @@ def test_int8_within_a_budget(cache: pathlib.Path, tmp_path: pathlib.Path, capsy
 
 
 def test_people_read_what_was_asked_and_tried(
-    cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
     rules = ["--precision-rules", "op=Softmax:fp32", "--precision-rules", "node=conv1:fp32"]
 
     code = compile_digits(tmp_path / "q.onnx", cache, "--precision", "int8", "--calibration", DATA, *rules)
@@ -110,12 +110,27 @@ def test_a_budget_that_no_precision_meets_is_told_and_leaves_float32(
 ) -> None:
     asked = ["--precision", "int8", "--calibration", DATA, "--max-abs", "0"]
 
+    assert compile_digits(tmp_path / "q.onnx", cache, *asked) == 0
+    told = capsys.readouterr().out.splitlines()[0]
     code = compile_digits(tmp_path / "q.onnx", cache, *asked, "--json")
 
     facts = json.loads(capsys.readouterr().out)
+    assert re.fullmatch(r"int8 asked for, fp32 in effect: an element differs by .*, more than 0\.", told)
     assert (code, facts["engine"]) == (0, "openvino")
     assert facts["precision"]["effective"] == "fp32"
     assert {trial["code"] for trial in facts["precision"]["tried"]} == {"INACCURATE"}
+
+
+@pytest.mark.usefixtures("choosing_engines")
+def test_a_precision_without_engines_is_the_first_thing_told(
+    cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing_taken = ["--native-ops", "Conv,Gemm,Relu,Add,BatchNormalization,MaxPool,Softmax,Flatten,GlobalAveragePool"]
+
+    compile_digits(tmp_path / "q.onnx", cache, "--precision", "bf16", *nothing_taken)
+
+    told = capsys.readouterr().out.splitlines()[0]
+    assert told == "bf16 asked for, fp32 in effect: no node runs in an engine."
 
 
 def test_a_compiled_model_runs_in_its_precision(cache: pathlib.Path, tmp_path: pathlib.Path) -> None:

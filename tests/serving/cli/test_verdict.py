@@ -1,4 +1,4 @@
-"""The terminal output of explain, compile and bench: the verdict first, then details, in 80 columns."""
+"""The output of explain and compile: the verdict first, then details; in 80 columns on a terminal, else unbroken."""
 
 from __future__ import annotations
 
@@ -29,12 +29,19 @@ MODELS = {
 }
 
 
+def be_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is printed go to a terminal of 80 columns without colours."""
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TERM", "dumb")
+
+
 @pytest.fixture
 def explained(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Explain:
-    """Explain a model in 80 columns, and return the lines."""
-    monkeypatch.setenv("COLUMNS", "80")
+    """Explain a model on a terminal of 80 columns, or on a pipe, and return the lines."""
 
-    def explain(name: str, *options: str) -> list[str]:
+    def explain(name: str, *options: str, terminal: bool = True) -> list[str]:
+        if terminal:
+            be_a_terminal(monkeypatch)
         path = SHARED / name / "model.onnx"
         if name in MODELS:
             path = tmp_path / f"{name}.onnx"
@@ -55,6 +62,17 @@ def test_explanations_fit_80_columns(name: str, explained: Explain) -> None:
 
     assert [line for line in lines if len(line) > 80] == []
     assert "…" not in "".join(lines)
+
+
+def test_what_is_piped_has_each_sentence_and_each_row_on_one_line(
+    explained: Explain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")  # of the terminal that the pipe was started on
+
+    lines = explained("native-node", terminal=False)
+
+    assert any("after clean-up" in line and line.endswith("cross.") for line in lines)
+    assert any(f"{LONG}first > {LONG}scaler > {LONG}last" in line for line in lines)
 
 
 def test_names_with_colons_are_printed_as_they_are(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +153,7 @@ def test_compile_says_that_no_engine_is_kept(tmp_path: pathlib.Path, capsys: pyt
 def test_compile_begins_with_the_verdict_and_counts_engines(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    be_a_terminal(monkeypatch)
 
     files = str(EXAMPLES / "digits.onnx"), "-o", str(tmp_path / "c.onnx"), "--cache", str(tmp_path / "cache")
     main(["compile", *files, "--engine", "openvino", "--all-engines"])

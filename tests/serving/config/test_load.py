@@ -338,3 +338,9 @@ def test_example_configurations_are_valid(name: str, tmp_path: pathlib.Path, mon
     config = load_config(tmp_path / name, {})
 
     assert [model.name for model in config.models] == ["digits"]
+
+
+def test_the_configuration_of_make_serve_names_files_that_are_there() -> None:
+    config = load_config(pathlib.Path(__file__).parents[3] / "configs" / "scans.yaml", {})
+
+    assert [(model.name, model.options.precision) for model in config.models] == [("scans", "int8")]
