@@ -40,7 +40,7 @@ def test_explain_tells_segments_reasons_and_splits(capsys: pytest.CaptureFixture
     printed = capsys.readouterr().out
     assert code == 0
     assert "USER_EXCLUDED" in printed
-    assert "norm1 > relu1 > conv2" in printed
+    assert "conv1 > relu1 > conv2" in printed
 
 
 def test_explain_says_what_only_a_compilation_can_tell(
@@ -112,7 +112,7 @@ def test_explain_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> N
 
     report = json.loads(capsys.readouterr().out)
     assert report.keys() == REPORT_KEYS | {"compiled_before"}
-    assert (report["nodes"], report["engine_nodes"], len(report["segments"])) == (13, 13, 1)
+    assert (report["nodes"], report["engine_nodes"], len(report["segments"])) == (10, 10, 1)
 
 
 @pytest.mark.parametrize(
@@ -288,15 +288,15 @@ def test_compile_claims_no_measurement_where_there_was_none(
 
 
 @pytest.mark.usefixtures("choosing_engines")
-@pytest.mark.parametrize("option", ["--no-measure", "--all-engines"])
+@pytest.mark.parametrize(("option", "engines"), [("--no-measure", 0), ("--all-engines", 1)])
 def test_nothing_is_measured_where_an_option_says_so(
-    option: str, cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    option: str, engines: int, cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compile_digits(tmp_path / "compiled.onnx", cache, option, "--json")
 
     report = json.loads(capsys.readouterr().out)["report"]
     assert "tuning" not in report
-    assert len(report["segments"]) == 1  # the estimate calls it faster
+    assert len(report["segments"]) == engines  # the estimate calls it slower
 
 
 @pytest.mark.usefixtures("choosing_engines")

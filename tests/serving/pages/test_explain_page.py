@@ -282,7 +282,7 @@ def test_the_command_writes_the_page_and_says_where(tmp_path: pathlib.Path, caps
 def test_the_command_writes_the_page_beside_json(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["explain", str(DIGITS), "--json", "--html", str(tmp_path / "page.html")])
 
-    assert json.loads(capsys.readouterr().out)["nodes"] == 13
+    assert json.loads(capsys.readouterr().out)["nodes"] == 10
     assert (tmp_path / "page.html").exists()
 
 
