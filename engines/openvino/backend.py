@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 INFERENCE_PRECISIONS = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"}
 """Values of the property that fixes the precision. OpenVINO's own choice is bfloat16 where the processor has it."""
 
+OLDEST = (2026, 4)
+"""The oldest release that works. pip installs older ones where no later wheel fits, as beside an older glibc."""
+
 
 class OpenVinoBackend(Backend):
     """Builds engines with OpenVINO's CPU plugin."""
@@ -38,6 +41,16 @@ class OpenVinoBackend(Backend):
     reads_links = True
     profiling_options: Mapping[str, str] = {"PERF_COUNT": "YES"}
     clamped_ops = CLAMPED_OPS
+
+    def unavailable_reason(self) -> str | None:
+        """Return why the installed release is none that works; None if it is one."""
+        version = importlib.metadata.version("openvino")
+        if tuple(int(part) for part in version.split(".")[:2]) >= OLDEST:
+            return None
+        return (
+            f"OpenVINO {version} is too old: {'.'.join(map(str, OLDEST))} or newer is needed, which on aarch64 needs "
+            "glibc 2.35."
+        )
 
     def version(self) -> str:
         """Return the full version of the openvino package."""
