@@ -43,14 +43,15 @@ class OpenVinoBackend(Backend):
     clamped_ops = CLAMPED_OPS
 
     def unavailable_reason(self) -> str | None:
-        """Return why the installed release is none that works; None if it is one."""
-        version = importlib.metadata.version("openvino")
+        """Return that the library is missing, or is a release that doesn't work; None if it works."""
+        needed = f"{'.'.join(map(str, OLDEST))} or newer is needed, which on aarch64 needs glibc 2.35."
+        try:
+            version = importlib.metadata.version("openvino")
+        except importlib.metadata.PackageNotFoundError:
+            return f"OpenVINO is not installed here: {needed}"
         if tuple(int(part) for part in version.split(".")[:2]) >= OLDEST:
             return None
-        return (
-            f"OpenVINO {version} is too old: {'.'.join(map(str, OLDEST))} or newer is needed, which on aarch64 needs "
-            "glibc 2.35."
-        )
+        return f"OpenVINO {version} is too old: {needed}"
 
     def version(self) -> str:
         """Return the full version of the openvino package."""

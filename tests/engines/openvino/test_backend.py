@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -292,6 +293,17 @@ def test_a_release_that_is_too_old_is_left_alone(
     assert caplog.text.count("OpenVINO 2025.2.0 is too old: 2026.4 or newer is needed") == 1
     with pytest.raises(BackendMissingError, match=r"OpenVINO 2025\.2\.0 is too old"):
         workshop.compile(path, engine="openvino")
+
+
+def test_without_the_library_the_reason_says_which_release_is_needed(
+    backend: OpenVinoBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", find)
+
+    assert str(backend.unavailable_reason()).startswith("OpenVINO is not installed here: 2026.4 or newer is needed")
 
 
 def test_memory_of_an_engine_does_not_grow_with_every_shape(backend: OpenVinoBackend, tmp_path: pathlib.Path) -> None:
