@@ -7,6 +7,7 @@ WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 RAY ?= build/ray
 PYCUDA ?= build/pycuda
 RELEASE ?= build/release
+ARM64 ?= build/arm64
 # Those that a release is tried with.
 PYTHONS ?= $(PYTHON)
 PYCUDA_SECONDS ?= 1800
@@ -16,7 +17,7 @@ SUITE ?= all
 ISA ?=
 HELD := $(if $(ISA),ONEDNN_MAX_CPU_ISA=$(ISA) PYTHONPATH=$(CURDIR)/tests/workshop/held_back)
 
-.PHONY: setup serve predict test test-pycuda test-gpu test-ray conformance soak attacks fuzz sanitize bench results release lint check clean
+.PHONY: setup serve predict test test-pycuda test-gpu test-ray test-arm64 conformance soak attacks fuzz sanitize bench results release lint check clean
 
 setup: $(VENV)/.installed
 
@@ -59,6 +60,11 @@ $(RAY)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(RAY)
 	$(RAY)/bin/python -m pip install --quiet --editable '.[client,ray,tracing]' pytest pytest-timeout
 	touch $@
+
+# The wheel for aarch64 in an emulator, on x86_64: the example in each precision, served, and the tests of what differs.
+# Needs Debian with qemu-user-static and gcc-aarch64-linux-gnu; root only to install these.
+test-arm64: setup
+	$(BIN)/python scripts/test_arm64 $(ARM64)
 
 # SUITE=openvino or SUITE=tensorrt-rtx runs the whole suite with that engine, and a sample of it with the others.
 conformance: setup
@@ -108,12 +114,14 @@ release: $(VENV)/.releases
 		PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --wheel-dir dist $$wheel || exit 1; done
 	$(BIN)/python -m twine check --strict dist/*
 	for python in $(PYTHONS); do scripts/try_release $$python $(RELEASE)/bare || exit 1; done
+	$(BIN)/python scripts/test_arm64 $(ARM64) dist/*_aarch64.whl || [ $$? = 69 ]
 
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy scripts/gpu_check
+	$(BIN)/mypy scripts/test_arm64
 
 # Before a commit: lint, types, and the tests of what has changed since BASE.
 BASE ?= HEAD

@@ -79,8 +79,19 @@ def has_short_sums(flags: frozenset[str] | None) -> bool:
     return flags is not None and flags >= SIGNS_OF_X86 and flags.isdisjoint(INT8_FLAGS)
 
 
-def precision_warnings(precision: str, flags: frozenset[str] | None) -> list[str]:
-    """Return warnings to a user who asks for a precision that gains little on a processor."""
+def precision_warnings(precision: str, effective: str, flags: frozenset[str] | None) -> list[str]:
+    """Return warnings to a user who asks for a precision that gains little on a processor, or that it lacks.
+
+    Args:
+        precision: The one that is asked for.
+        effective: The one that engines compute in.
+        flags: Of the processor, from ``usable_flags``.
+    """
+    if (precision, effective) == ("bf16", "fp16"):
+        return [
+            "Engines compute in fp16 here, not in bf16: its largest number is 65,504 in place of 3.4e38, and larger "
+            "ones become infinite."
+        ]
     if flags is None:
         return []
     if precision == "int8" and flags.isdisjoint(INT8_FLAGS):

@@ -71,8 +71,16 @@ def _engines_here(options: BuildOptions | None) -> Iterator[str]:
         except BackendMissingError as problem:
             logger.warning("%s", problem)
             continue
-        if backend.cannot_run_reason(options or BuildOptions()) is None and backend.unavailable_reason() is None:
+        reason = backend.unavailable_reason()
+        if reason is not None and not library.needs_gpu:
+            _warn_once(reason)
+        if reason is None and backend.cannot_run_reason(options or BuildOptions()) is None:
             yield name
+
+
+@functools.cache
+def _warn_once(reason: str) -> None:
+    logger.warning("%s Engine auto does without it.", reason)
 
 
 def only_builds_reason(engine: str, options: BuildOptions) -> str | None:

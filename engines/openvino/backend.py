@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 INFERENCE_PRECISIONS = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"}
 """Values of the property that fixes the precision. OpenVINO's own choice is bfloat16 where the processor has it."""
 
+OLDEST = (2026, 4)
+"""The oldest release that works. pip installs older ones where no later wheel fits, as beside an older glibc."""
+
 
 class OpenVinoBackend(Backend):
     """Builds engines with OpenVINO's CPU plugin."""
@@ -38,6 +41,17 @@ class OpenVinoBackend(Backend):
     reads_links = True
     profiling_options: Mapping[str, str] = {"PERF_COUNT": "YES"}
     clamped_ops = CLAMPED_OPS
+
+    def unavailable_reason(self) -> str | None:
+        """Return that the library is missing, or is a release that doesn't work; None if it works."""
+        needed = f"{'.'.join(map(str, OLDEST))} or newer is needed, which on aarch64 needs glibc 2.35."
+        try:
+            version = importlib.metadata.version("openvino")
+        except importlib.metadata.PackageNotFoundError:
+            return f"OpenVINO is not installed here: {needed}"
+        if tuple(int(part) for part in version.split(".")[:2]) >= OLDEST:
+            return None
+        return f"OpenVINO {version} is too old: {needed}"
 
     def version(self) -> str:
         """Return the full version of the openvino package."""

@@ -154,8 +154,9 @@ class PrecisionStage:
     def _warn_of_processor(self) -> None:
         if self._context.engine not in SCHEMES or not SCHEMES[self._context.engine].on_processor:
             return
+        effective = self._context.backend.precision_support(self._options.build).effective
         for precision in sorted(self._asked):
-            for sentence in precision_warnings(precision, usable_flags()):
+            for sentence in precision_warnings(precision, effective.get(precision, precision), usable_flags()):
                 logger.warning("%s", sentence)
 
     def _search(self, partition: Partition, embed: Callable[[BuiltPartition], Written]) -> PrecisionSearch:

@@ -18,6 +18,7 @@ import pytest
 
 from simulated_cuda import make_pycuda
 from simulated_tensorrt import VARIABLE, Simulation, make_tensorrt
+from simulated_tensorrt.real_parser import real_library
 from trtnode.engines.backends import registry
 from trtnode.engines.cuda import context, devices
 from trtnode.engines.cuda.devices import DRIVER, Gpu
@@ -87,6 +88,7 @@ def install_in_children(monkeypatch: pytest.MonkeyPatch, simulation: Simulation,
     """
     if shutil.which("gcc") is None:
         pytest.skip("no C compiler for a library in place of the driver")
+    real_library()  # workers need it: without it, the test is skipped
     major, minor = simulation.gpu.compute_capability
     source = folder / "driver.c"
     source.write_text(DRIVER_SOURCE.format(name=simulation.gpu.name, major=major, minor=minor), encoding="utf-8")

@@ -1,5 +1,5 @@
-/* One instruction set's kernels. Defined before: LANES; LARGER and SMALLER of two
-   vectors; NAME(x), which makes a name of its own. */
+/* One instruction set's kernels. Defined before: LANES; MOST, the vectors of each of four rows that there are registers
+   for; LARGER and SMALLER of two vectors; NAME(x), which makes a name of its own. */
 
 /* A loop that the compiler writes out, so that sums stay in registers. */
 #define EACH(i, count) _Pragma("GCC unroll 8") for (size_t i = 0; i < (count); i++)
@@ -36,6 +36,15 @@ INLINE void NAME(store)(const Sparse *matrix, const Tile *tile, size_t row, size
     memcpy(out, values, used * sizeof *out);
 }
 
+/* Of a block's weights in NEON: products take them from one register's lanes, which the compiler would load one by one. */
+#if MOST > 4
+#define READ_WEIGHTS(w)                                   \
+    NAME(Vector) weights = *(const NAME(Vector) *)(w);    \
+    __asm__("" : "+w"(weights))
+#else
+#define READ_WEIGHTS(w) const float *weights = (w)
+#endif
+
 /* Four rows at a time, for columns from `column` to `end`: a value of the panel is loaded once for all of them. */
 #define BLOCK_OF_FOUR(VECTORS)                                                                                      \
     static void NAME(four_##VECTORS)(const Sparse *matrix, const Tile *tile, size_t block_row, size_t offset,       \
@@ -48,10 +57,11 @@ INLINE void NAME(store)(const Sparse *matrix, const Tile *tile, size_t row, size
                 EACH(v, VECTORS) sums[i][v] = NAME(spread)(matrix->bias ? matrix->bias[row + i] : 0);               \
             const float *line = tile->panel + column, *w = matrix->values + start * block + offset;                 \
             for (size_t j = start; j < stop; j++, w += block) {                                                     \
+                READ_WEIGHTS(w);                                                                                    \
                 line += matrix->steps[j] * tile->step;                                                              \
                 EACH(v, VECTORS) x[v] = *(const NAME(Vector) *)(line + v * LANES);                                  \
                 EACH(i, 4)                                                                                          \
-                    EACH(v, VECTORS) sums[i][v] += NAME(spread)(w[i]) * x[v];                                       \
+                    EACH(v, VECTORS) sums[i][v] += NAME(spread)(weights[i]) * x[v];                                 \
             }                                                                                                       \
             EACH(i, 4) NAME(store)(matrix, tile, row + i, column, sums[i], VECTORS);                                \
         }                                                                                                           \
@@ -97,8 +107,12 @@ INLINE void NAME(store)(const Sparse *matrix, const Tile *tile, size_t row, size
 WIDTH(1)
 WIDTH(2)
 WIDTH(3)
-#if LANES == 16 /* the others have registers for three */
+#if MOST > 3
 WIDTH(4)
+#endif
+#if MOST > 4
+WIDTH(5)
+WIDTH(6)
 #endif
 
 /* Row by row, so that the output is written in long runs. As many vectors are summed at once as there are registers for,
@@ -106,11 +120,14 @@ WIDTH(4)
 static void NAME(multiply_rows)(const Sparse *matrix, const Tile *tile) {
     static void (*const by_width[])(const Sparse *, const Tile *, size_t, size_t, size_t) = {
         NAME(multiply_1), NAME(multiply_1), NAME(multiply_2), NAME(multiply_3),
-#if LANES == 16
-        NAME(multiply_4)
+#if MOST > 3
+        NAME(multiply_4),
+#endif
+#if MOST > 4
+        NAME(multiply_5), NAME(multiply_6)
 #endif
     };
-    const size_t most = sizeof by_width / sizeof *by_width - 1, vectors = tile->width / LANES;
+    const size_t most = MOST, vectors = tile->width / LANES;
     const size_t pieces = (vectors + most - 1) / most, wide = (vectors + pieces - 1) / pieces;
     const size_t middle = (vectors - pieces * (wide - 1)) * wide * LANES;
     for (size_t row = tile->first; row < tile->last; row++) {
@@ -238,6 +255,7 @@ static void NAME(multiply_row)(const Sparse *matrix, const float *x, float *out,
 #undef EACH
 #undef INLINE
 #undef USED
+#undef READ_WEIGHTS
 #undef BLOCK_OF_FOUR
 #undef SINGLE_ROW
 #undef WIDTH

@@ -41,22 +41,31 @@ def test_instruction_sets_decide_about_weights_and_warnings(
     flags = processor_flags(path)
 
     assert has_short_sums(flags) == reduced
-    assert {p for p in ("fp32", "fp16", "bf16", "int8") if precision_warnings(p, flags)} == warned
+    assert {p for p in ("fp32", "fp16", "bf16", "int8") if precision_warnings(p, p, flags)} == warned
 
 
 def test_the_warning_about_int8_says_that_weights_get_seven_bits(tmp_path: pathlib.Path) -> None:
     (tmp_path / "cpuinfo").write_text(OLD)
 
-    (warning,) = precision_warnings("int8", processor_flags(tmp_path / "cpuinfo"))
+    (warning,) = precision_warnings("int8", "int8", processor_flags(tmp_path / "cpuinfo"))
 
     assert warning.endswith(
         "int8 gains less than it does with them; weights get 7 to 8 bits, by what fits its 16-bit sums."
     )
 
 
+def test_the_range_of_fp16_in_place_of_bf16_is_told() -> None:
+    arm = frozenset({"fp", "asimd", "fphp", "asimdhp", "bf16"})
+
+    (warning,) = precision_warnings("bf16", "fp16", arm)
+
+    assert warning.startswith("Engines compute in fp16 here, not in bf16: its largest number is 65,504")
+    assert precision_warnings("fp16", "fp16", arm) == []
+
+
 def test_a_system_that_tells_nothing_gets_no_warning(tmp_path: pathlib.Path) -> None:
     assert processor_flags(tmp_path / "none") is None
-    assert precision_warnings("int8", None) == []
+    assert precision_warnings("int8", "int8", None) == []
 
 
 @pytest.mark.parametrize(

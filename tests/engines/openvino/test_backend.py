@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -18,8 +19,8 @@ import pytest
 from comparison import RunPlainly
 from trtnode.engines.artifact.envelope import Envelope, current_platform
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.registry import get_backend
-from trtnode.engines.errors import BuildError, EngineRejectedError, ExecutionError, OutOfRangeError
+from trtnode.engines.backends.registry import get_backend, resolve_engine
+from trtnode.engines.errors import BackendMissingError, BuildError, EngineRejectedError, ExecutionError, OutOfRangeError
 from trtnode.engines.openvino.backend import OpenVinoBackend
 from trtnode.engines.openvino.cpu_plugin import WITHOUT_DOT_PRODUCTS
 from trtnode.engines.openvino.engine import OpenVinoEngine
@@ -279,6 +280,30 @@ def test_engines_hold_their_weights(backend: OpenVinoBackend, tmp_path: pathlib.
     x = np.ones((2, 64), np.float32)
     engine.bind([x], None)
     np.testing.assert_allclose(engine.run()[0], x @ weights, rtol=1e-4, atol=1e-4)
+
+
+def test_a_release_that_is_too_old_is_left_alone(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "2025.2.0")
+    graph = "g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }"
+    path = workshop.write(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}'))
+
+    assert [resolve_engine("auto") == "openvino" for _ in range(2)] == [False, False]
+    assert caplog.text.count("OpenVINO 2025.2.0 is too old: 2026.4 or newer is needed") == 1
+    with pytest.raises(BackendMissingError, match=r"OpenVINO 2025\.2\.0 is too old"):
+        workshop.compile(path, engine="openvino")
+
+
+def test_without_the_library_the_reason_says_which_release_is_needed(
+    backend: OpenVinoBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", find)
+
+    assert str(backend.unavailable_reason()).startswith("OpenVINO is not installed here: 2026.4 or newer is needed")
 
 
 def test_memory_of_an_engine_does_not_grow_with_every_shape(backend: OpenVinoBackend, tmp_path: pathlib.Path) -> None:

@@ -193,7 +193,7 @@ def test_columns_outside_the_matrix_are_refused_at_load(monkeypatch: pytest.Monk
 
 
 def test_the_kernels_are_of_this_onnxruntimes_interface() -> None:
-    assert instructions() in ("plain C", "AVX2", "AVX-512")
+    assert instructions() in ("plain C", "AVX2", "AVX-512", "NEON")
     options = onnxruntime.SessionOptions()
 
     options.register_custom_ops_library(str(LIBRARY))  # raises where the C interface is another
