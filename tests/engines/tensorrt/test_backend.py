@@ -28,7 +28,7 @@ def test_explain_labels_by_the_table_and_says_so(digits: pathlib.Path, capsys: p
 
     report = json.loads(capsys.readouterr().out)
     assert report["labelled_by"] == f"the table; {MENDING}"
-    assert (report["engine"], report["engine_nodes"], len(report["segments"])) == ("tensorrt", 13, 1)
+    assert (report["engine"], report["engine_nodes"], len(report["segments"])) == ("tensorrt", 10, 1)
 
 
 def test_explain_tells_people_too(digits: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
