@@ -44,8 +44,9 @@ PATIENCE = 1.5
 LIKELY_SIZES = (224, 64, 32, 16, 4, 2, 1)
 """Tried in turn for dimensions without a size. Large inputs are likelier than small ones where time matters."""
 
-NAP_S, MOST_NAPS = 0.002, 100
-"""Seconds between two looks at threads that may still spin, and the most looks."""
+NAP_S, MOST_NAPS = 0.012, 20
+"""Seconds between two looks at threads that may still spin, and the most looks. The system adds up the time of a thread
+that computes once a tick, which is up to 10 ms long: in a shorter while, threads that spin seem to rest."""
 
 HOPELESS, BEARABLE_S = 4.0, 0.1
 """A call takes no turns if it takes so many times as long as the quickest one, and longer than so many seconds."""
