@@ -57,9 +57,10 @@ def test_hopelessly_slow_call_takes_no_turns() -> None:
 
 
 class SpinningClock:
-    """Stands for ``time``: threads of the process burn its processor time until ``spins_until``."""
+    """Stands for ``time``: threads burn processor time until ``spins_until``, which the system adds up once a tick."""
 
-    def __init__(self) -> None:
+    def __init__(self, tick_s: float) -> None:
+        self._tick_s = tick_s
         self.now = self.burnt = self.spins_until = 0.0
 
     def monotonic(self) -> float:
@@ -70,15 +71,18 @@ class SpinningClock:
         return int(self.now * 1e9)
 
     def process_time(self) -> float:
-        return self.burnt
+        return self.burnt // self._tick_s * self._tick_s
 
     def sleep(self, seconds: float) -> None:
         self.burnt += max(0.0, min(seconds, self.spins_until - self.now))
         self.now += seconds
 
 
-def test_turn_begins_when_threads_of_the_one_before_no_longer_spin(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, spinning = SpinningClock(), list[bool]()
+@pytest.mark.parametrize("tick_s", [0.001, 0.004, 0.01])
+def test_turn_begins_when_threads_of_the_one_before_no_longer_spin(
+    tick_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, spinning = SpinningClock(tick_s), list[bool]()
     monkeypatch.setattr(timing, "time", clock)
 
     def leaves_a_thread_spinning() -> None:
