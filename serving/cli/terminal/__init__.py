@@ -1,7 +1,7 @@
-"""What commands show on a terminal.
+"""Shows reports and progress of commands on a terminal.
 
 Takes: reports of compilations, and the progress of long work.
 Gives: a verdict and tables on stdout, bars on stderr.
-Promises: lines fit 80 columns, and no reason is cut.
+Promises: lines fit the terminal, those on a pipe are not broken, and no reason is cut.
 Imports: pages.
 """

@@ -1,4 +1,4 @@
-"""What a terminal shows of long work."""
+"""Long work shows its progress on a terminal, and what it works on."""
 
 from __future__ import annotations
 
