@@ -180,15 +180,6 @@ class WorkerTimeoutError(WorkerError):
         super().__init__(f"{work} took longer than {timeout_s:g} s and was stopped.")
 
 
-class BusyMachineError(EngineError):
-    """Other programs took so much of the processor that times say nothing."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "Other programs keep this machine too busy to measure engines. Compile or load it again later."
-        )
-
-
 class ProcessStartError(EngineError):
     """The system starts no child process."""
 

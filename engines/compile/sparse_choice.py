@@ -21,7 +21,8 @@ from trtnode.engines.errors import EngineError
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.sparse.survey import has_sparse_layers
 from trtnode.engines.tuning import timing
-from trtnode.engines.tuning.candidates import NO_ENGINE, Candidate, Outcome, is_faster_undisturbed
+from trtnode.engines.tuning.candidates import NO_ENGINE, Candidate, Outcome
+from trtnode.engines.tuning.decision import decide, is_provisional
 from trtnode.engines.tuning.memory_plan import keeps_memory_pattern
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
@@ -47,14 +48,15 @@ def with_faster_zeros(
     """
     if not _may_gain(context):
         return dense
-    backend = get_backend(SPARSE)
+    backend, again = get_backend(SPARSE), context.options.measure_again
+    options = dataclasses.replace(context.options, measure_again=False)
     key = engine_key(
-        purpose="sparse choice by the fastest tenth",
+        purpose="sparse choice",
         source=sha256_of_file(context.source.path),
-        options=json.dumps(dataclasses.asdict(context.options), sort_keys=True, default=str),
+        options=json.dumps(dataclasses.asdict(options), sort_keys=True, default=str),
         **measuring_environment(backend, native_version()),
     )
-    record = context.cache.get_record(key) if context.cache is not None else None
+    record = None if again or context.cache is None else context.cache.get_record(key)
     if record is not None and not record.get("gains"):
         return dense
     # Native execution is no alternative to measure against: the dense model is that, or faster.
@@ -68,7 +70,7 @@ def with_faster_zeros(
         except EngineError as error:
             logger.warning("%s keeps its dense engines, because they can't be timed: %s", context.source.origin, error)
             return dense
-        if context.cache is not None:
+        if context.cache is not None and not is_provisional(record.get("tuning")):
             context.cache.put_record(key, record)
     return with_tuning(sparse, context.source, record.get("tuning")) if record["gains"] else dense
 
@@ -98,16 +100,24 @@ def _measured(context: CompileContext, dense: CompiledModel, sparse: CompiledMod
         shares_cores=context.options.shares_cores,
         memory_pattern=keeps_memory_pattern(dense.report.memory),
     )
-    turns = context.worker.call(timing.measure_files, TIMEOUT_S, subject, files, SECONDS)
-    if turns is None:
+    timed = context.worker.call(timing.measure_files, TIMEOUT_S, subject, files, SECONDS)
+    if timed is None:
         return {"gains": False}
-    gains = is_faster_undisturbed(turns["sparse"], turns["dense"])
+    turns = timed.turns
+    decision = decide(turns["sparse"], turns["dense"], disturbed=timed.disturbed)
     segments = tuple(segment.name for segment in sparse.report.segments)
     candidates = [
         Candidate(name=NO_ENGINE if dense.engine == NATIVE else DENSE_ENGINES, segments=()),
         Candidate(name=SPARSE_ENGINES, segments=segments),
     ]
     p50_ms = {c.name: statistics.median(turns[name]) for c, name in zip(candidates, files, strict=True)}
-    outcome = Outcome(search="brief", times={}, candidates=candidates, p50_ms=p50_ms, chosen=candidates[gains])
+    outcome = Outcome(
+        search="brief",
+        times={},
+        candidates=candidates,
+        p50_ms=p50_ms,
+        chosen=candidates[decision.is_gain],
+        decision=decision,
+    )
     logger.info("%s: measured %s", context.source.origin.name, outcome)
-    return {"gains": gains, "tuning": outcome.as_json()}
+    return {"gains": decision.is_gain, "tuning": outcome.as_json()}

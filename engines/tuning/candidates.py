@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trtnode.engines.tuning.decision import Decision, Sureness, decide
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
 from trtnode.partitioner.cut.segments import Segment
 
 CALL_OVERHEAD_MS = 0.01
 """Cost of an engine's call beside its work. A segment that gains less is not worth its boundary."""
-
-MARGIN, MARGIN_OF_FEW = 1.03, 1.1
-"""A candidate with more engines must be so many times as fast; the second one counts for fewer than ``FEW`` turns."""
-
-FEW = 5
-
-CONFIDENCE = 0.98
-"""Half of 1.96: it must be faster in so many times the root of the turns beyond half of them. Then the 95 % interval of
-the median lies above 1, for any distribution."""
 
 CLOSE = 1.1
 """Candidates that take up to so many times the fastest's time are measured again, longer."""
@@ -79,7 +70,7 @@ def gaining(segments: Sequence[Segment], times: Mapping[str, SegmentTimes]) -> C
 
 
 def choose(candidates: Sequence[Candidate], turns: Mapping[str, Sequence[float]]) -> Candidate:
-    """Choose the candidate with the fewest engines that none with more engines clearly beats.
+    """Choose the candidate with the fewest engines that none with more engines beats.
 
     Args:
         candidates: At least one.
@@ -88,7 +79,7 @@ def choose(candidates: Sequence[Candidate], turns: Mapping[str, Sequence[float]]
     contestants = sorted((c for c in candidates if c.name in turns), key=lambda c: len(c.segments))
     chosen = contestants[0]
     for challenger in contestants[1:]:
-        if is_faster(turns[challenger.name], turns[chosen.name]):
+        if decide(turns[challenger.name], turns[chosen.name]).is_gain:
             chosen = challenger
     return chosen
 
@@ -97,46 +88,6 @@ def close_ones(turns: Mapping[str, Sequence[float]]) -> list[str]:
     """Return the names of the fastest and of those that are nearly as fast."""
     medians = {name: statistics.median(times) for name, times in turns.items()}
     return [name for name, ms in medians.items() if ms <= CLOSE * min(medians.values())]
-
-
-def is_faster(challenger: Sequence[float], holder: Sequence[float]) -> bool:
-    """Return whether turns are shorter than those of the same index, by more than a margin and beyond chance.
-
-    The shortest turn must be shorter, too. Neighbours may take a core away for a while; then a run on two threads
-    waits for one of them. A run that hardly needs a second thread seems faster, but isn't once the core is back.
-    """
-    ratios = [theirs / ours for ours, theirs in zip(challenger, holder, strict=True)]
-    agreeing = sum(ratio > 1 for ratio in ratios)
-    needed = min(len(ratios), len(ratios) / 2 + CONFIDENCE * math.sqrt(len(ratios)))
-    margin = MARGIN_OF_FEW if len(ratios) < FEW else MARGIN
-    return statistics.median(ratios) >= margin and agreeing >= needed and min(challenger) < min(holder)
-
-
-def gain_interval(challenger: Sequence[float], holder: Sequence[float]) -> tuple[float, float, float]:
-    """Return how many times as fast turns are as those of the same index: the median between the ends of its interval.
-
-    The interval holds the median of all possible turns with 95 %, for any distribution; of few turns, all ratios are
-    inside. Its ends are order statistics, as in the sign test.
-    """
-    ratios = sorted(theirs / ours for ours, theirs in zip(challenger, holder, strict=True))
-    outside = max(0, math.floor(len(ratios) / 2 - CONFIDENCE * math.sqrt(len(ratios))) - 1)
-    return ratios[outside], statistics.median(ratios), ratios[-1 - outside]
-
-
-def is_faster_undisturbed(challenger: Sequence[float], holder: Sequence[float]) -> bool:
-    """Return whether the fastest tenth of the turns is shorter by a margin, and shorter in each half of them.
-
-    Programs beside a measurement only make turns longer, and on a busy machine medians tell more of them than of the
-    model. The halves are turns of even and of odd index. Fewer turns than ``FEW`` are compared by ``is_faster``.
-    """
-    if len(holder) < FEW:
-        return is_faster(challenger, holder)
-    gains = [_tenth(holder[half]) / _tenth(challenger[half]) for half in (slice(0, None, 2), slice(1, None, 2))]
-    return min(gains) > 1 and _tenth(holder) >= MARGIN * _tenth(challenger)
-
-
-def _tenth(times: Sequence[float]) -> float:
-    return sorted(times)[len(times) // 10]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +100,7 @@ class Outcome:
         candidates: In order of their engines.
         p50_ms: Median time of the model, by name of the candidate.
         chosen: One of the candidates.
-        gain: Of all engines over none, as of ``gain_interval``; None where that wasn't measured.
+        decision: About all engines in place of none; None where others were compared.
     """
 
     search: str
@@ -157,7 +108,7 @@ class Outcome:
     candidates: Sequence[Candidate]
     p50_ms: Mapping[str, float]
     chosen: Candidate
-    gain: tuple[float, float, float] | None = None
+    decision: Decision | None = None
 
     def __str__(self) -> str:
         """Tell all figures and the choice."""
@@ -173,7 +124,7 @@ class Outcome:
                 for c in self.candidates
             ],
             "chosen": self.chosen.name,
-            **({} if self.gain is None else {"gain": [round(ratio, 3) for ratio in self.gain]}),
+            **({} if self.decision is None else self.decision.as_json()),
             "segments": [
                 {
                     "name": name,
@@ -190,7 +141,15 @@ class Outcome:
         times = self.times.get(segment.name)
         chosen, full = self.p50_ms[self.chosen.name], self.p50_ms[ALL_ENGINES]
         model = f"the model: {full:.3g} ms with all engines, {chosen:.3g} ms with {self.chosen.name}"
+        if self.decision is not None and self.decision.sureness is Sureness.UNKNOWN:
+            return Verdict(
+                ReasonCode.NOT_FASTER, f"T{model[1:]}: other programs disturbed it, so the estimate decides."
+            )
         if times is None:
             return Verdict(ReasonCode.NOT_FASTER, f"T{model[1:]}.")
+        if self.decision is not None and self.decision.sureness is Sureness.UNKNOWN:
+            return Verdict(
+                ReasonCode.NOT_FASTER, f"T{model[1:]}: other programs disturbed it, so the estimate decides."
+            )
         alone = f"The segment takes {times.engine_ms:.3g} ms in an engine, {times.native_ms:.3g} ms natively"
         return Verdict(ReasonCode.NOT_FASTER, f"{alone}; {model}." if times.gain_ms > 0 else f"{alone}.")

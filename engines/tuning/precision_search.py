@@ -24,7 +24,7 @@ from trtnode.engines.precision.rewriting import Setting
 from trtnode.engines.precision.rules import EXACTNESS, QUANTIZED, assign, at_least, join_precisions
 from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.engines.tuning import accuracy_jobs
-from trtnode.engines.tuning.candidates import is_faster
+from trtnode.engines.tuning.decision import decide
 from trtnode.engines.tuning.measurements import TIMEOUT_S, Measurements, PrecisionPlan
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.partition import Partition
@@ -289,7 +289,7 @@ def _fastest_of(turns: Mapping[str, Sequence[float]]) -> str:
     """Return the most exact precision that none less exact clearly beats."""
     chosen = "fp32"
     for challenger in sorted(turns, key=EXACTNESS.__getitem__, reverse=True):
-        if challenger != chosen and is_faster(turns[challenger], turns[chosen]):
+        if challenger != chosen and decide(turns[challenger], turns[chosen]).is_gain:
             chosen = challenger
     return chosen
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -16,7 +15,6 @@ import numpy as np
 
 from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.backends.protocols import Engine
-from trtnode.engines.errors import BusyMachineError
 from trtnode.engines.inputs.samples import Feeds, find_samples
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.runtime.buffers import input_buffer
@@ -25,6 +23,7 @@ from trtnode.engines.runtime.executor import Executable, open_executable
 from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.engines.runtime.plan import native_stage_model, plan_stages
 from trtnode.engines.runtime.plan_loading import interface_constants
+from trtnode.engines.tuning.decision import is_clear
 from trtnode.partitioner.compiled.trtnode import view_with_engines
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
@@ -51,15 +50,14 @@ that computes once a tick, which is up to 10 ms long: in a shorter while, thread
 HOPELESS, BEARABLE_S = 4.0, 0.1
 """A call takes no turns if it takes so many times as long as the quickest one, and longer than so many seconds."""
 
-CLEAR, CLEAR_ROUNDS = 1.2, 7
-"""A brief measurement ends once all others took so many times as long as the best one, in each of so many rounds."""
+BRIEF_TURN_S, MOST_ROUNDS = 0.05, 99
+"""Seconds that a turn of a brief measurement takes, about, and its most rounds."""
 
 FIRST_SHARE = 0.25
 """A brief measurement doesn't repeat a call whose first run takes so much of its time; the first one counts."""
 
-FEW, BUSY = 5, 0.5
-"""Fewer turns than the first say nothing if this process had less of a core than the second in the meantime. One that
-computes without neighbours has a whole core or more."""
+UNDISTURBED = 0.5
+"""A process that computes without neighbours has more of a core than that: one, or several."""
 
 LEAST_SHARE = 0.25
 """A brief measurement takes so much of its time even where loading the model took all of it."""
@@ -88,6 +86,19 @@ class Subject:
     threads: int | None
     shares_cores: bool
     memory_pattern: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """Times of calls that took turns.
+
+    Attributes:
+        turns: ms of each turn, by name of the call. Turns with the same index were next to each other.
+        disturbed: True if other programs had most of the processor meanwhile.
+    """
+
+    turns: Mapping[str, Sequence[float]]
+    disturbed: bool = False
 
 
 def measure_segments(
@@ -125,28 +136,27 @@ def measure_segments(
             _, engine = open_engine(
                 graph, stage.nodes[0], subject.compiled.parent, dataclasses.replace(SHARED, threads=subject.threads)
             )
-            calls = {"engine": _engine_call(engine, values), "native": _native_call(session, values)}
+            calls = {"native": _native_call(session, values), "engine": _engine_call(engine, values)}
             times[stage.name] = time_in_turn(calls, seconds=share, brief=brief)
     return times
 
 
 def measure_candidates(
     subject: Subject, kept: Mapping[str, Sequence[str]], seconds: float, *, brief: bool = False
-) -> dict[str, list[float]] | None:
+) -> Timed | None:
     """Time a model with some of its engines against the model with others.
 
     Args:
         subject: The model.
         kept: Segments that run in their engines, by name of the candidate; none runs the source natively.
         seconds: About how long all of it takes.
-        brief: True counts loading, and ends as soon as the turns are clear.
+        brief: True counts loading, and ends as soon as it is clear how each compares with the first.
 
     Returns:
-        Medians of turns in ms, by name of the candidate; None if no inputs are found.
+        Turns by name of the candidate; None if no inputs are found.
 
     Raises:
         EngineError: Something fails on these inputs.
-        BusyMachineError: A brief measurement had few turns beside other programs.
     """
     began = time.monotonic()
     feeds = _first_sample(subject)
@@ -155,11 +165,11 @@ def measure_candidates(
     executables = {name: _open_candidate(subject, segments) for name, segments in kept.items()}
     calls = {name: functools.partial(executable.run, feeds) for name, executable in executables.items()}
     if not brief:
-        return time_in_turn(calls, seconds=seconds)
+        return Timed(turns=time_in_turn(calls, seconds=seconds))
     return time_briefly(calls, max(LEAST_SHARE * seconds, seconds - (time.monotonic() - began)))
 
 
-def measure_files(subject: Subject, files: Mapping[str, pathlib.Path], seconds: float) -> dict[str, list[float]] | None:
+def measure_files(subject: Subject, files: Mapping[str, pathlib.Path], seconds: float) -> Timed | None:
     """Time compiled files of one model against each other.
 
     Args:
@@ -168,11 +178,10 @@ def measure_files(subject: Subject, files: Mapping[str, pathlib.Path], seconds: 
         seconds: About how long all of it takes.
 
     Returns:
-        Medians of turns in ms, by name; None if no inputs are found.
+        Turns by name; None if no inputs are found.
 
     Raises:
         EngineError: Something fails on these inputs.
-        BusyMachineError: There were few turns beside other programs.
     """
     feeds = _first_sample(subject)
     if feeds is None:
@@ -262,18 +271,12 @@ def _native_call(session: NativeSession, values: Mapping[str, np.ndarray]) -> Ca
     return functools.partial(session.run_tensors, {name: buffers[name] for name in session.inputs})
 
 
-def time_briefly(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, list[float]]:
-    """Time calls in turn until the turns are clear or time is up.
-
-    Raises:
-        BusyMachineError: There were few turns, for other programs computed.
-    """
+def time_briefly(calls: Mapping[str, Callable[[], object]], seconds: float) -> Timed:
+    """Time calls in turn until it is clear how each compares with the first, or time is up."""
     began, burnt = time.monotonic(), time.process_time()
     turns = time_in_turn(calls, seconds=seconds, brief=True)
     had = time.process_time() - burnt
-    if min(map(len, turns.values())) < FEW and had < BUSY * (time.monotonic() - began):
-        raise BusyMachineError
-    return turns
+    return Timed(turns=turns, disturbed=had < UNDISTURBED * (time.monotonic() - began))
 
 
 def time_in_turn(
@@ -288,51 +291,50 @@ def time_in_turn(
         calls: Functions without arguments, by name.
         seconds: About how long all of it takes; more for calls of which a few take longer.
         rounds: Number of turns that each gets.
-        brief: True begins no round after this time, and ends as soon as the turns are clear. Calls that take all of it
-            have one turn.
+        brief: True makes turns short and begins none after this time, or once it is clear how each call compares with
+            the first. Calls that take all of it have one turn.
 
     Returns:
-        The median of each turn in ms, by name. Turns with the same index were next to each other.
+        The time of each turn in ms, by name: the lower quartile of its calls, which programs beside it disturb less
+        than the median. Turns with the same index were next to each other.
     """
     began = time.monotonic()
     estimates = {name: _estimate(call, seconds, once=brief) for name, call in calls.items()}
     slow = max(HOPELESS * min(estimates.values()), BEARABLE_S)
     order = [name for name in calls if estimates[name] <= slow]
-    turn_s = seconds / rounds / len(order)
+    rounds, turn_s = (MOST_ROUNDS, BRIEF_TURN_S) if brief else (rounds, seconds / rounds / len(order))
     counts = {name: max(1, int(turn_s / estimates[name])) for name in order}
-    medians: dict[str, list[float]] = {name: [] for name in order}
+    turns: dict[str, list[float]] = {name: [] for name in order}
     fewest, deadline = (0, began + seconds) if brief else (FEWEST_ROUNDS, time.monotonic() + PATIENCE * seconds)
     for done in range(rounds):
-        if (done >= fewest and time.monotonic() > deadline) or (brief and _is_clear(medians)):
+        if (done >= fewest and time.monotonic() > deadline) or (brief and _all_clear(turns)):
             break
         report(Progress(MEASURING, done, rounds))
         for name in order:
             if counts[name] > 1 or not brief:
                 calls[name]()  # brings its weights back into the caches after the other calls' turns
-            medians[name].append(_median_ms(calls[name], counts[name]))
+            turns[name].append(_quartile_ms(calls[name], counts[name]))
             _let_threads_come_to_rest()
         order = [*order[1:], order[0]]
     report(Progress(MEASURING, rounds, rounds))
-    turns = len(medians[order[0]]) or 1
-    return {name: medians.get(name) or [1e3 * estimates[name]] * turns for name in calls}
+    done = len(turns[order[0]]) or 1
+    return {name: turns.get(name) or [1e3 * estimates[name]] * done for name in calls}
 
 
-def _is_clear(medians: Mapping[str, Sequence[float]]) -> bool:
-    """Return whether the best one won each of several turns by far."""
-    best = min(medians.values(), key=lambda times: statistics.median(times or [0.0]))
-    others = [times for times in medians.values() if times is not best]
-    pairs = [pair for times in others for pair in zip(times, best, strict=True)]
-    return not others or (len(best) >= CLEAR_ROUNDS and all(theirs >= CLEAR * own for theirs, own in pairs))
+def _all_clear(turns: Mapping[str, Sequence[float]]) -> bool:
+    """Return whether it is clear how each call compares with the first."""
+    first, *others = turns.values()
+    return all(is_clear(times, first) for times in others)
 
 
 def _estimate(call: Callable[[], object], patience_s: float, *, once: bool) -> float:
     """Return the seconds that a call takes, without the first one, unless that is to be enough where it is slow."""
-    first = _median_ms(call, 1) / 1e3
+    first = _quartile_ms(call, 1) / 1e3
     if once and first > FIRST_SHARE * patience_s:
         _let_threads_come_to_rest()
         return first
-    again = _median_ms(call, 1) / 1e3
-    seconds = again if again > patience_s else _median_ms(call, 3) / 1e3
+    again = _quartile_ms(call, 1) / 1e3
+    seconds = again if again > patience_s else _quartile_ms(call, 3) / 1e3
     _let_threads_come_to_rest()
     return seconds
 
@@ -346,10 +348,10 @@ def _let_threads_come_to_rest() -> None:
             return
 
 
-def _median_ms(call: Callable[[], object], count: int) -> float:
+def _quartile_ms(call: Callable[[], object], count: int) -> float:
     times = []
     for _ in range(count):
         start = time.perf_counter_ns()
         call()
         times.append(time.perf_counter_ns() - start)
-    return statistics.median(times) / 1e6
+    return sorted(times)[count // 4] / 1e6

@@ -1,9 +1,10 @@
 """Measures which engines make a model faster here, and leaves the others out.
 
 Candidates are measured whole, as they would be served. Segments that are fast alone can make a model slower, because a
-boundary costs calls, copies and fusions. A difference below the margin or within chance leaves the engines out: without
-them a model takes less memory and loads faster. Where nothing can be measured, the estimate decides. So it does about a
-model that needs onnx.reference, which may take minutes for one run.
+boundary costs calls, copies and fusions. A difference below the margin leaves the engines out: without them a model
+takes less memory and loads faster. Where nothing can be measured, or other programs disturb it so much that not even
+the sign of the difference is known, the estimate decides. So it does about a model that needs onnx.reference, which may
+take minutes for one run. A choice made among scattered times is provisional, and not remembered.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from trtnode.engines.artifact.files import sha256_of_file
 from trtnode.engines.backends.build_environment import measuring_environment
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.options import Choice, CompileOptions
-from trtnode.engines.errors import BusyMachineError, EngineError, InvalidInputError
+from trtnode.engines.errors import EngineError, InvalidInputError
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.runtime.plan import first_result
 from trtnode.engines.tuning import timing
@@ -36,10 +37,10 @@ from trtnode.engines.tuning.candidates import (
     SegmentTimes,
     choose,
     close_ones,
-    gain_interval,
     gaining,
     list_candidates,
 )
+from trtnode.engines.tuning.decision import Sureness, decide, is_provisional
 from trtnode.engines.tuning.memory_plan import gains_from_pattern
 from trtnode.engines.tuning.native_form import native_form
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
@@ -142,15 +143,12 @@ class Tuner:
             outcome = self._measure(partition, compiled)
         except InvalidInputError:
             raise
-        except BusyMachineError as error:
-            self._rounds_left, self._key = 0, ""  # the next compilation measures again
-            logger.warning("%s runs natively. %s", self._context.source.origin, error)
-            verdict = Verdict(ReasonCode.NOT_FASTER, str(error))
-            return {node.name: verdict for segment in partition.segments for node in segment.nodes}
         except EngineError as error:
             return self._estimate(partition, str(error))
         if outcome is None:
             return self._estimate(partition, "it runs on no generated input. Give inputs that it runs on.")
+        if is_provisional(outcome.as_json()):
+            outcome = self._provisional(partition, outcome)
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self.figures = {**outcome.as_json(), "measured_at": now, "load": round(os.getloadavg()[0], 2)}
         kept = outcome.chosen.segments
@@ -158,6 +156,20 @@ class Tuner:
         logger.info("%s: measured %s, with %d of %d engines", name, outcome, len(kept), len(partition.segments))
         self._expected = _node_sets([s for s in partition.segments if s.name in kept])
         return {n.name: outcome.verdict(s) for s in partition.segments if s.name not in kept for n in s.nodes}
+
+    def _provisional(self, partition: Partition, outcome: Outcome) -> Outcome:
+        """Return what is kept for now, and let the next compilation measure again."""
+        assert outcome.decision is not None
+        self._rounds_left, self._key = 0, ""
+        low, _, high = outcome.decision.gain
+        if outcome.decision.sureness is Sureness.UNKNOWN and self._context.backend.on_cpu:
+            chosen = outcome.candidates[-1 if partition.gain_by_estimate() > 1 else 0]
+            outcome = dataclasses.replace(outcome, chosen=chosen)
+        logger.warning(
+            "%s: other programs disturb the measurement, %.2g to %.2g times as fast with engines; %s is kept for now",
+            *(self._context.source.origin, low, high, outcome.chosen.name),
+        )
+        return outcome
 
     def remember(self, demoted: Mapping[str, Verdict]) -> None:
         """Record the outcome for the next compilation.
@@ -225,9 +237,9 @@ class Tuner:
     def _time(
         self, subject: timing.Subject, kept: Mapping[str, Sequence[str]], seconds: float
     ) -> Mapping[str, Sequence[float]]:
-        turns = self._context.worker.call(timing.measure_candidates, TIMEOUT_S, subject, kept, seconds)
-        assert turns is not None  # the segments have just been measured on the same inputs
-        return turns
+        timed = self._context.worker.call(timing.measure_candidates, TIMEOUT_S, subject, kept, seconds)
+        assert timed is not None  # the segments have just been measured on the same inputs
+        return timed.turns
 
     def _measure_briefly(self, subject: timing.Subject, segments: Sequence[Segment]) -> Outcome | None:
         """Measure the model with all engines and with none; of several engines, also with those that gain alone."""
@@ -235,19 +247,22 @@ class Tuner:
             Candidate(name=NO_ENGINE, segments=()),
             Candidate(name=ALL_ENGINES, segments=tuple(s.name for s in segments)),
         ]
-        turns = self._call_briefly(timing.measure_candidates, WHOLE_S, subject, _kept(candidates))
-        if turns is None:
+        timed = self._call_briefly(timing.measure_candidates, WHOLE_S, subject, _kept(candidates))
+        if timed is None:
             return None
+        decision = decide(timed.turns[ALL_ENGINES], timed.turns[NO_ENGINE], disturbed=timed.disturbed)
         outcome = Outcome(
             search="brief",
             times={},
             candidates=candidates,
-            p50_ms=_medians(turns),
-            chosen=choose(candidates, turns),
-            gain=gain_interval(turns[ALL_ENGINES], turns[NO_ENGINE]),
+            p50_ms=_medians(timed.turns),
+            chosen=candidates[decision.faster],
+            decision=decision,
         )
+        if len(segments) == 1 or decision.sureness is Sureness.UNKNOWN:
+            return outcome
         try:
-            return self._with_subset(subject, segments, outcome) if len(segments) > 1 else outcome
+            return self._with_subset(subject, segments, outcome)
         except EngineError as error:
             logger.debug("Segments of %s are not measured alone: %s", self._context.source.origin, error)
             return outcome
@@ -261,13 +276,13 @@ class Tuner:
         if subset.segments in (native.segments, whole.segments):
             return outcome
         pair = [outcome.chosen, subset]
-        turns = self._call_briefly(timing.measure_candidates, SUBSET_S, subject, _kept(pair))
-        assert turns is not None
+        timed = self._call_briefly(timing.measure_candidates, SUBSET_S, subject, _kept(pair))
+        assert timed is not None
         return dataclasses.replace(
             outcome,
             candidates=[native, subset, whole],
-            p50_ms={**outcome.p50_ms, **_medians(turns)},
-            chosen=choose(pair, turns),
+            p50_ms={**outcome.p50_ms, **_medians(timed.turns)},
+            chosen=choose(pair, timed.turns),
         )
 
     def _call_briefly(self, job: Callable[..., R], seconds: float, *arguments: object) -> R:

@@ -20,6 +20,7 @@ from trtnode.partitioner.cut.labels import (
 )
 from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.report import (
+    Estimate,
     Report,
     count_boundary_bytes,
     count_crossing_tensors,
@@ -107,8 +108,7 @@ class Partition:
 
         An unknown dimension but the first one, that of the batch, leaves a segment without an estimate.
         """
-        boundary = count_boundary_bytes(self.graph, self.segments)
-        estimates = estimate_segments(self.segments, boundary, CostModel(self.graph))
+        estimates = self._estimates()
         return {
             node.name: Verdict(
                 ReasonCode.NOT_FASTER,
@@ -119,6 +119,15 @@ class Partition:
             if (estimate := estimates[segment.name]).engine_ms >= estimate.native_ms and _has_sizes(segment)
             for node in segment.nodes
         }
+
+    def gain_by_estimate(self) -> float:
+        """Return how many times as fast engines of a CPU run the segments, by estimate."""
+        estimates = self._estimates().values()
+        return sum(one.native_ms for one in estimates) / sum(one.engine_ms for one in estimates)
+
+    def _estimates(self) -> Mapping[str, Estimate]:
+        boundary = count_boundary_bytes(self.graph, self.segments)
+        return estimate_segments(self.segments, boundary, CostModel(self.graph))
 
 
 @without_collections()

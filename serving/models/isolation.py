@@ -30,6 +30,7 @@ from trtnode.engines.precision.options import Calibration
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.runtime.reference_nodes import OpenReference
+from trtnode.engines.tuning.decision import is_provisional
 from trtnode.partitioner.errors import PartitionError
 from trtnode.serving.errors import ModelLimitError, ServingError
 from trtnode.serving.models.interface_check import declared_sizes
@@ -142,7 +143,7 @@ class IsolatedLoading:
             executable = open_prepared(source, outcome.prepared, cache, _allowed(run, options))
             if folder is not None and (chained or _has_sidecars(place)):
                 weakref.finalize(executable, cleaning.pop_all().close)  # it may open them later
-            if key is not None:
+            if key is not None and not is_provisional((outcome.prepared.facts["report"] or {}).get("tuning")):
                 self._keep(key, outcome, executable, whole=not (_has_sidecars(place) or _reads_other_data(config)))
         return executable
 

@@ -80,7 +80,7 @@ class ModelRepository:
         self._models: Mapping[str, ServedModel] = {}
         self._models = {model.name: ServedModel(model, loader, metrics, self._changed) for model in models}
         self._configured = frozenset(self._models)
-        self._watcher = Watcher([model for model in self._models.values() if model.config.watch], self._update)
+        self._watcher = Watcher(self._models.values(), self._with_turn)
         self._starting: threading.Thread | None = None
         self._closing = threading.Event()
         self._turns = Turns()
@@ -225,9 +225,6 @@ class ModelRepository:
         with self._turns.taken(model.config.name):
             if not self._closing.is_set() and self.failed() is None:
                 load()
-
-    def _update(self, model: ServedModel) -> None:
-        self._with_turn(model.config.name, model.update)
 
     def _with_turn(self, name: str, change: Callable[[], None]) -> None:
         with self._turns.taken(name):

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 
 from trtnode.engines.process_memory import give_back_free_memory
+from trtnode.engines.tuning.decision import is_provisional
 from trtnode.serving.errors import ModelChangeError
 from trtnode.serving.models.overrides import Override
 from trtnode.serving.models.servable import Loader, Servable
@@ -109,6 +110,19 @@ class ServedModel:
         """Load versions that are new on disk or changed, and retire those that are no longer asked for."""
         if not self.unloaded:
             self._load_changed(self._unloads)
+
+    def is_provisional(self) -> bool:
+        """Return whether some version's engines were chosen while other programs disturbed the measurement."""
+        return any(map(_is_provisional, self.versions.values()))
+
+    def measure_again(self) -> None:
+        """Load those versions anew, which measures their engines; each answers until its successor is ready."""
+        for number, servable in self.versions.items():
+            if _is_provisional(servable):
+                logger.info("Model %r version %d is measured again: the machine is quiet now", self.config.name, number)
+                self._counts[number].repeated_measurements += 1
+                self._tried.pop(number, None)
+        self.update()
 
     def unload(self) -> None:
         """Serve no version any more; requests under way finish."""
@@ -229,3 +243,7 @@ class ServedModel:
         for number, counts in list(self._counts.items()):  # at once: a load in another thread may add a version
             counts.ready = number in versions and versions[number].is_ready
         self._on_change()
+
+
+def _is_provisional(servable: Servable) -> bool:
+    return servable.is_ready and is_provisional((servable.facts.get("report") or {}).get("tuning"))

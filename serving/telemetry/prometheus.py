@@ -97,6 +97,7 @@ def _samples(counts: ModelCounts) -> Iterator[tuple[str, Mapping[str, str], floa
             yield f"trtnode_request_duration_seconds_{suffix}", labels, value
     yield "trtnode_engine_builds", counts.labels, counts.engine_builds
     yield "trtnode_engines_rejected", counts.labels, counts.engines_rejected
+    yield "trtnode_repeated_measurements", counts.labels, counts.repeated_measurements
     for checked, number in counts.engines.items():
         labels = {**counts.labels, "engine": counts.engine, "checked": str(checked).lower()}
         yield "trtnode_model_engines", labels, number
@@ -157,6 +158,10 @@ _FAMILIES = {
     "trtnode_refused_calls": (CounterMetricFamily, "Calls refused for want of a token or right, by reason."),
     "trtnode_shared_cache": (CounterMetricFamily, "Files and waits in the shared engine cache, by event."),
     "trtnode_engine_builds": (CounterMetricFamily, "Engines built, not found in the cache."),
+    "trtnode_repeated_measurements": (
+        CounterMetricFamily,
+        "Loads that measured engines again, once the machine was quiet: the choice before was provisional.",
+    ),
     "trtnode_engines_rejected": (
         GaugeMetricFamily,
         "Engines of the model that may not run here; their nodes are native.",

@@ -196,6 +196,8 @@ class ModelCounts:
         self.engine = ""
         self.variants: Callable[[], Sequence[Mapping[str, Any]]] = list
         """Returns the facts of each variant; see ``VariantSet.facts``."""
+        self.repeated_measurements = 0
+        """Loads that measured the engines again, because other programs had disturbed the measurement before."""
         self._lock = threading.Lock()
         self._fresh: deque[Durations] = deque()
         self._success = 0

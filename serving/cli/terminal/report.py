@@ -21,6 +21,7 @@ from trtnode.engines.backends.registry import only_builds_reason
 from trtnode.engines.runtime.reference_nodes import count_operators
 from trtnode.engines.sparse.survey import LayerSparsity
 from trtnode.engines.tuning.candidates import ALL_ENGINES, NO_ENGINE
+from trtnode.engines.tuning.decision import is_provisional
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.report import NativeNode, Report
 from trtnode.partitioner.graph.view import expected_bytes
@@ -279,12 +280,22 @@ def measured(report: Report) -> Iterator[str]:
     else:
         gains, left_out = time < native, chosen == NO_ENGINE
         faster = "Not faster" if not gains else "Not clearly faster" if left_out else "Faster"
-        ratio = f", {native / time:.3g} times" if gains and not left_out else ""
+        ratio = f", {_times(native / time, tuning)}" if gains and not left_out else ""
         kept = " No engine is kept." if left_out else "" if gains else " They are kept all the same."
         with_engines = f"{milliseconds(time)} with {'engines' if told == ALL_ENGINES else told}"
         yield f"{faster}, measured here{ratio}: {with_engines} instead of {milliseconds(native)} natively.{kept}"
+    if is_provisional(tuning):
+        yield "Other programs disturbed the measurement, so this is for now: --measure-again at a quieter time."
     if times:
         yield f"Also measured: {', '.join(f'{name} {milliseconds(ms)}' for name, ms in times.items())}."
+
+
+def _times(ratio: float, tuning: Mapping[str, Any]) -> str:
+    """Write how many times as fast engines are; with the interval where it was they that were measured."""
+    if tuning["chosen"] != ALL_ENGINES or "gain" not in tuning:
+        return f"{ratio:.3g} times"
+    low, middle, high = tuning["gain"]
+    return f"{middle:.3g} times ({low:.3g} to {high:.3g})"
 
 
 def _cause(report: Report) -> str:

@@ -21,6 +21,7 @@ from trtnode.engines.compile.prepare import prepare_model
 from trtnode.engines.errors import CalibrationTableError, MetricError, PrecisionError
 from trtnode.engines.precision.options import Calibration, PrecisionOptions
 from trtnode.engines.tuning.accuracy_jobs import calibrate_to
+from trtnode.engines.tuning.timing import Timed
 from trtnode.partitioner.errors import UnknownOptionError
 from workshop import Workshop
 
@@ -84,7 +85,7 @@ class TuningClock:
             return {"segment_0": fast, "segment_1": slow}
         if function.__name__ == "measure_candidates":
             times = {(): 2.0, ("segment_0",): 1.1, ("segment_0", "segment_1"): 2.1}
-            return {name: [times[tuple(segments)]] * 3 for name, segments in args[1].items()}
+            return Timed(turns={name: [times[tuple(segments)]] * 3 for name, segments in args[1].items()})
         return self._inner.call(function, timeout_s, *args, **kwargs)
 
 

@@ -9,7 +9,6 @@ import pathlib
 import types
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 
 from clock import FEEDS, Clock, Tune, table
@@ -23,7 +22,7 @@ from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepare import load_executable, prepare_model
 from trtnode.engines.inputs.source import SourceModel
 from trtnode.engines.runtime.options import RunOptions
-from trtnode.engines.tuning.candidates import Candidate, SegmentTimes, choose, gain_interval, list_candidates
+from trtnode.engines.tuning.candidates import Candidate, SegmentTimes, choose, list_candidates
 from trtnode.engines.tuning.tuner import Tuner
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.options import PartitionOptions
@@ -62,16 +61,6 @@ def test_more_engines_must_be_clearly_faster(turns: dict[str, Sequence[float]], 
     ]
 
     assert choose(candidates, turns).name == expected
-
-
-def test_the_gain_is_told_with_its_interval() -> None:
-    noise = np.random.default_rng(0).lognormal(sigma=0.3, size=(200, 41))
-
-    intervals = [gain_interval([1.0] * 41, (2 * turns).tolist()) for turns in noise]
-
-    assert sum(low <= 2 <= high for low, _, high in intervals) >= 0.93 * len(intervals)
-    assert all(low <= middle <= high for low, middle, high in intervals)
-    assert gain_interval([1.0, 2.0, 1.0], [2.0, 2.0, 3.0]) == (1.0, 2.0, 3.0)
 
 
 def test_candidates_are_none_the_best_the_gaining_and_all(source: pathlib.Path) -> None:

@@ -1,0 +1,116 @@
+"""Decides between two calls by their turns, while they are measured and afterwards.
+
+Turns of the same index were next to each other, so their ratio leaves out the drift of the machine; and the fastest
+turns are those that other programs disturbed least. A decision is clear where both say the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MARGIN, MARGIN_OF_FEW = 1.03, 1.1
+"""A challenger must be so many times as fast; the second one counts for fewer than ``FEW`` turns."""
+
+FEW = 5
+
+LEAD = 7
+"""A side is clearly ahead with so many turns more than the other. If each turn is right in 3 of 4 cases, the wrong side
+gets there once in 2188 measurements (the gambler's ruin: a sequential sign test by Wald)."""
+
+CONFIDENCE = 0.98
+"""Half of 1.96: the 95 % interval of a median ends so many times the root of the turns away from the middle one."""
+
+NARROW = 1.1
+"""An interval whose ends are no further apart holds no mistake that matters."""
+
+
+class Sureness(enum.StrEnum):
+    """Grounds of a decision.
+
+    Attributes:
+        CLEAR: One side is ahead by ``LEAD`` turns, and its fastest turns are ahead as well; or all of few turns agree.
+        CLOSE: Nobody is, and the two differ by little: the fastest turns decide.
+        LIKELY: The turns are scattered, but the interval of their gain lies on the side of the fastest turns.
+        UNKNOWN: It doesn't; or of few turns some disagree, or other programs had the processor meanwhile.
+    """
+
+    CLEAR = "clear"
+    CLOSE = "close"
+    LIKELY = "likely"
+    UNKNOWN = "unknown"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Whether a challenger is worth it.
+
+    Attributes:
+        faster: True if it is faster by the margin, as far as the turns tell.
+        sureness: How far that is.
+        gain: How many times as fast it is: the median of the turns' ratios, between the ends of its 95 % interval.
+    """
+
+    faster: bool
+    sureness: Sureness
+    gain: tuple[float, float, float]
+
+    @property
+    def is_gain(self) -> bool:
+        """True if it is faster, and not perhaps slower."""
+        return self.faster and self.sureness is not Sureness.UNKNOWN
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the gain and its sureness for the report."""
+        return {"gain": [round(ratio, 3) for ratio in self.gain], "sureness": str(self.sureness)}
+
+
+def is_provisional(tuning: Mapping[str, Any] | None) -> bool:
+    """Return whether the figures of a report are of a choice that a measurement at a quieter time may change."""
+    return tuning is not None and tuning.get("sureness") in (Sureness.LIKELY, Sureness.UNKNOWN)
+
+
+def is_clear(challenger: Sequence[float], holder: Sequence[float]) -> bool:
+    """Return whether more turns would hardly change the decision."""
+    ratios = _ratios(challenger, holder)
+    ahead = sum(1 if ratio >= MARGIN else -1 for ratio in ratios)
+    return abs(ahead) >= LEAD and (ahead > 0) == (_gain_of_fastest(challenger, holder) >= MARGIN)
+
+
+def decide(challenger: Sequence[float], holder: Sequence[float], *, disturbed: bool = False) -> Decision:
+    """Decide whether a challenger is faster than the one that is there.
+
+    Args:
+        challenger: Its turns in ms, at least one.
+        holder: Turns of the other one, as many.
+        disturbed: True if this process had little of the processor meanwhile; it counts for few turns alone.
+    """
+    ratios = _ratios(challenger, holder)
+    outside = max(0, math.floor(len(ratios) / 2 - CONFIDENCE * math.sqrt(len(ratios))) - 1)
+    low, middle, high = gain = ratios[outside], statistics.median(ratios), ratios[-1 - outside]
+    if len(ratios) < FEW:
+        agree = low > 1 or high < MARGIN_OF_FEW
+        sureness = Sureness.CLEAR if agree and not disturbed else Sureness.UNKNOWN
+        return Decision(faster=low > 1 and middle >= MARGIN_OF_FEW, sureness=sureness, gain=gain)
+    faster = _gain_of_fastest(challenger, holder) >= MARGIN
+    if is_clear(challenger, holder):
+        sureness = Sureness.CLEAR
+    elif high <= NARROW * low:
+        sureness = Sureness.CLOSE
+    else:
+        sureness = Sureness.LIKELY if (low > 1 if faster else high < MARGIN) else Sureness.UNKNOWN
+    return Decision(faster=faster, sureness=sureness, gain=gain)
+
+
+def _ratios(challenger: Sequence[float], holder: Sequence[float]) -> list[float]:
+    """Return how many times as fast each turn was, in rising order."""
+    return sorted(theirs / ours for ours, theirs in zip(challenger, holder, strict=True))
+
+
+def _gain_of_fastest(challenger: Sequence[float], holder: Sequence[float]) -> float:
+    """Return how many times as fast the fastest tenth of the turns is."""
+    return sorted(holder)[len(holder) // 10] / sorted(challenger)[len(challenger) // 10]
