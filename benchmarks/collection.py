@@ -10,10 +10,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from trtnode.engines.backends.shape_range import Profile, ShapeRange
-from trtnode.engines.inputs.samples import Feeds
 from trtnode.engines.inputs.shape_profiles import holds_sizes
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
@@ -43,16 +40,6 @@ class Case:
         path = folder / self.model.stem
         path.write_bytes(gzip.decompress(self.model.read_bytes()))
         return path
-
-    def request(self) -> Feeds | None:
-        """Return the inputs of the first stored request; None if there is none, or not only tensors in it."""
-        if self.description is None:
-            return None
-        first = json.loads(self.description.read_text("utf-8"))["data"][0]
-        if any(entry["kind"] != "tensor" for entry in first["inputs"].values()):
-            return None
-        with np.load(self.description.with_name(first["file"]), allow_pickle=False) as arrays:
-            return {name: arrays[entry["key"]] for name, entry in first["inputs"].items()}
 
     def profile(self, model: pathlib.Path) -> Profile:
         """Return the least, first and largest shapes of the stored requests, for inputs whose shapes vary.

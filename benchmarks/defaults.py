@@ -1,9 +1,9 @@
-"""Sets what ``trtnode compile`` makes by default beside plain ONNX Runtime: ``python -m benchmarks.defaults``.
+"""Counts how often the measured choice of engines is right: ``python -m benchmarks.defaults``.
 
-Each model of a folder is compiled without any option, and timed against an ``onnxruntime.InferenceSession`` of its
-source with defaults. Both take turns, each in a process of its own, with the same number of threads. Inputs are those
-of the stored requests, else generated ones. Models that ONNX Runtime runs in less than 1 ms are left out. Returns 1 if
-a model has less than 0.95 times the speed of ONNX Runtime. A second ONNX Runtime takes turns too, and shows the noise.
+Each network, or each model of a folder, is compiled several times with its engines from a cache, so that only the
+choice is made again, and as often beside a busy process on one core if ``--neighbour`` says so. Afterwards all forms
+that were chosen, the native model and the one with all engines take turns, each in a process of its own. A choice is
+right if its form takes at most 1.05 times as long as the fastest of them.
 """
 
 from __future__ import annotations
@@ -13,191 +13,228 @@ import contextlib
 import dataclasses
 import functools
 import json
+import os
 import pathlib
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.collection import Case, find_cases
-from benchmarks.partition import collection
-from trtnode.bench.environment import describe_environment, describe_load
+from benchmarks.collection import find_cases
+from trtnode.bench.environment import describe_environment
 from trtnode.bench.latency.candidate_process import CandidateProcess, Recipe
-from trtnode.bench.latency.interleaving import Interleaving, ratio_with_interval
+from trtnode.bench.latency.interleaving import Interleaving, Latencies, ratio_with_interval
 from trtnode.bench.latency.openers import open_compiled, open_onnxruntime
+from trtnode.bench.latency.recipes import PRECISIONS
+from trtnode.bench.latency.subjects import LatencySubject, model_subjects, network_subjects, write_at_batch
+from trtnode.bench.networks.catalogue import NETWORKS
+from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.files import write_atomically
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.errors import EngineError
-from trtnode.engines.inputs.samples import Feeds, find_samples
-from trtnode.engines.onnxruntime.session import NativeSession
-from trtnode.engines.runtime.plan_loading import signature_of
-from trtnode.partitioner.errors import PartitionError
-from trtnode.partitioner.graph.view import Graph
-from trtnode.partitioner.model.loading import load_model
+from trtnode.engines.precision.options import Calibration
+from trtnode.serving.cli.run import save_arrays
 
-LEAST_MS = 1.0
-LIMIT = 0.95
-DEFAULT, AGAIN = "default", "native again"
-SETTLE_S = 0.02
-WIDTH = 130
+RIGHT = 1.05
+SETTLE_S, TURN_S = 0.02, 0.1
+ALL_ENGINES = "all engines"
+CACHE_BYTES = 10**11
+BUSY = "while True: pass"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class DefaultRow:
-    """Figures of one model.
+class ChoiceRow:
+    """Choices of one model in one precision.
 
     Attributes:
-        name: Of the model.
+        model: Name of the network or model.
+        precision: Asked for.
+        neighbour: True if a busy process ran during the choices.
         native_ms: Median latency in ONNX Runtime alone.
-        default_ms: Median latency as compiled.
-        ratio: ONNX Runtime's time over the compiled model's, a median over interleaved rounds; above 1 is faster.
-        ratio_low: Lower end of its 95 % bootstrap interval.
-        ratio_high: Upper end.
-        fastest_ratio: The same of the fastest call of each, which a busy machine disturbs least.
-        again: The ratio of a second ONNX Runtime, which is 1 but for noise.
-        engines: Number of engines that stay.
-        minimum_segments: Number of engines without the choice.
-        chosen: Candidate that the brief measurement has chosen; empty where there was nothing to choose.
-        compile_s: Time of the compilation, builds and measurement included.
+        gain: ONNX Runtime's time over that of all engines, a median of interleaved rounds.
+        chosen: Choices by the form that was kept: native, all engines, or the names of the engines.
+        sureness: Choices by their sureness.
+        wrong: Choices whose form takes more than 1.05 times the fastest.
+        ratio: ONNX Runtime's time over that of the form chosen most often.
+        choice_s: Seconds of each compilation; engines come from the cache.
     """
 
-    name: str
+    model: str
+    precision: str
+    neighbour: bool
     native_ms: float
-    default_ms: float
+    gain: float
+    chosen: dict[str, int]
+    sureness: dict[str, int]
+    wrong: int
     ratio: float
-    ratio_low: float
-    ratio_high: float
-    fastest_ratio: float
-    again: float
-    engines: int
-    minimum_segments: int
-    chosen: str
-    compile_s: float
+    choice_s: list[float]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and return 1 if a model is slower than the limit."""
+    """Measure, print, and return 0."""
     given = _parser().parse_args(arguments)
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     environment = describe_environment()
-    rows: list[DefaultRow] = []
-    for case in find_cases(given.models, given.only):
-        try:
-            row = _measure(case, given.rounds, given.threads)
-        except (EngineError, PartitionError) as error:
-            print(f"{case.name}: left out: {error}", file=sys.stderr, flush=True)
-            continue
-        if row is not None:
-            rows.append(row)
-            print(
-                f"{row.name}: {row.ratio:.3f} ({row.again:.3f}), {row.chosen or 'no engine'}",
-                file=sys.stderr,
-                flush=True,
-            )
-    environment["load_average_after"] = describe_load()
-    if not rows:
-        print(f"{str(given.models)!r} has no model of {LEAST_MS:g} ms or more that runs here", file=sys.stderr)
-        return 2
-    _print(rows, environment, console)
-    if given.json:
-        facts = {"environment": environment, "threads": given.threads, "rows": [dataclasses.asdict(r) for r in rows]}
-        write_atomically(given.json, json.dumps(facts, indent=1).encode())
-    return 0 if min(row.ratio for row in rows) >= LIMIT else 1
+    rows: list[ChoiceRow] = []
+    neighbours = (False, True) if given.neighbour else (False,)
+    for subject in _subjects(given):
+        for precision in given.precision.split(","):
+            for row in _measure(subject, precision, given.choices, neighbours, given.rounds):
+                rows.append(row)
+                print(f"{row.model} {row.precision}: {row.gain:.3f}, {row.chosen}", file=sys.stderr, flush=True)
+                if given.json:
+                    facts = {"environment": environment, "rows": [dataclasses.asdict(one) for one in rows]}
+                    write_atomically(given.json, json.dumps(facts, indent=1).encode())
+    _print(rows, environment)
+    return 0
 
 
-def _measure(case: Case, rounds: int, threads: int | None) -> DefaultRow | None:
-    """Measure a model; None where ONNX Runtime alone takes too little time to compare."""
-    with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as name, contextlib.ExitStack() as running:
-        folder = pathlib.Path(name)
-        source, compiled = case.unpacked(folder), folder / "compiled.onnx"
-        feeds = case.request() or generated_inputs(source)
-        recipe = Recipe(setting=NATIVE, engine=NATIVE, open=open_onnxruntime, model=source, threads=threads)
-        native = running.enter_context(CandidateProcess(recipe))
-        if np.median(native.take_turn(feeds, 5, 0.0)[1:]) < LEAST_MS:
-            return None
-        began = time.perf_counter()
-        made = compile_model(source, CompileOptions(threads=threads))
-        seconds = time.perf_counter() - began
-        made.save(compiled)
-        recipe = dataclasses.replace(recipe, setting=DEFAULT, engine=made.engine, open=open_compiled, model=compiled)
-        default = running.enter_context(CandidateProcess(recipe))
-        again = running.enter_context(CandidateProcess(dataclasses.replace(native.recipe, setting=AGAIN)))
-        turns = {c.recipe.setting: functools.partial(c.take_turn, feeds) for c in (native, default, again)}
-        interleaving = Interleaving(turns, seconds_per_turn=0.1, settle_s=SETTLE_S)
-        interleaving.run(rounds)
-    latencies = interleaving.latencies()
-    ratio, low, high = ratio_with_interval(latencies[NATIVE], latencies[DEFAULT])
-    return DefaultRow(
-        name=case.name,
-        native_ms=latencies[NATIVE].percentile_ms(50),
-        default_ms=latencies[DEFAULT].percentile_ms(50),
-        ratio=ratio,
-        ratio_low=low,
-        ratio_high=high,
-        fastest_ratio=latencies[NATIVE].percentile_ms(0) / latencies[DEFAULT].percentile_ms(0),
-        again=ratio_with_interval(latencies[NATIVE], latencies[AGAIN])[0],
-        engines=len(made.report.segments),
-        minimum_segments=made.report.minimum_segments,
-        chosen=made.report.tuning["chosen"] if made.report.tuning else "",
-        compile_s=seconds,
-    )
-
-
-def generated_inputs(source: pathlib.Path) -> Feeds:
-    """Return inputs on which a model runs.
-
-    Raises:
-        EngineError: There are none.
-    """
-    session = NativeSession(source, name=str(source))
-    samples = find_samples(session, signature_of(Graph.of(load_model(source))).inputs, None)
-    if not samples:
-        raise EngineError(f"{source}: it runs on no generated input.")
-    return samples[0]
-
-
-def _print(rows: Sequence[DefaultRow], environment: dict[str, object], console: Console) -> None:
-    load = f"load {environment['load_average']} before and {environment['load_average_after']} after"
-    console.print(f"{environment['processor']}, {environment['cores']} cores, {load}")
-    headings = (
-        "model",
-        "ONNX Runtime ms",
-        "default ms",
-        "ratio (95 %)",
-        "of the fastest",
-        "again",
-        "engines",
-        "compile s",
-    )
-    table = Table(*headings, title="trtnode compile without options, p50")
-    for row in rows:
-        interval = f"{row.ratio:.3f} ({row.ratio_low:.3f} to {row.ratio_high:.3f})"
-        times = (
-            f"{row.native_ms:.3f}",
-            f"{row.default_ms:.3f}",
-            interval,
-            f"{row.fastest_ratio:.3f}",
-            f"{row.again:.3f}",
+def _subjects(given: argparse.Namespace) -> Iterator[LatencySubject]:
+    """Yield the networks, or the models of a folder."""
+    if given.models is None:
+        yield from network_subjects(
+            (given.only or ",".join(NETWORKS)).split(","), [1], given.networks, fragmented=False
         )
-        table.add_row(row.name, *times, f"{row.engines} of {row.minimum_segments}", f"{row.compile_s:.1f}")
+        return
+    with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as folder:
+        for case in find_cases(given.models, given.only or "*"):
+            yield from model_subjects([case.unpacked(pathlib.Path(folder))], [1], None)
+
+
+def _measure(
+    subject: LatencySubject, precision: str, choices: int, neighbours: Sequence[bool], rounds: int
+) -> Iterator[ChoiceRow]:
+    with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as name:
+        folder = pathlib.Path(name)
+        source, samples, calibration = (folder / file for file in ("model.onnx", "samples.npz", "calibration.npz"))
+        write_at_batch(subject, source)
+        save_arrays(samples, subject.checking)
+        save_arrays(calibration, subject.stacked_calibration())
+        options = dataclasses.replace(
+            PRECISIONS[precision], check_inputs=samples, calibration=Calibration(data=str(calibration))
+        )
+        cache = EngineCache(folder / "cache", CACHE_BYTES)
+        files = {NATIVE: source, ALL_ENGINES: folder / "all.onnx"}
+        whole = compile_model(source, dataclasses.replace(options, all_engines=True, measure=False), cache=cache)
+        whole.save(files[ALL_ENGINES])
+        engines = tuple(segment.name for segment in whole.report.segments)
+        found = {n: _choose(source, options, cache, choices, engines, files, neighbour=n) for n in neighbours}
+        times = _times(files, subject, rounds)
+    ratios = {form: ratio_with_interval(times[NATIVE], times[form])[0] for form in files}
+    for neighbour, (forms, sureness, seconds) in found.items():
+        counts = Counter(forms)
+        yield ChoiceRow(
+            model=subject.name,
+            precision=precision,
+            neighbour=neighbour,
+            native_ms=times[NATIVE].percentile_ms(50),
+            gain=ratios[ALL_ENGINES],
+            chosen=dict(counts),
+            sureness=dict(Counter(sureness)),
+            wrong=sum(max(ratios.values()) > RIGHT * ratios[form] for form in forms),
+            ratio=ratios[counts.most_common(1)[0][0]],
+            choice_s=seconds,
+        )
+
+
+def _choose(
+    source: pathlib.Path,
+    options: CompileOptions,
+    cache: EngineCache,
+    choices: int,
+    engines: tuple[str, ...],
+    files: dict[str, pathlib.Path],
+    *,
+    neighbour: bool,
+) -> tuple[list[str], list[str], list[float]]:
+    """Compile several times; return the form and the sureness of each choice, and the seconds of each compilation.
+
+    A form that is new gets a file.
+    """
+    forms, sureness, seconds = [], [], []
+    again = dataclasses.replace(options, measure_again=True)
+    for _ in range(choices):
+        with _busy_core() if neighbour else contextlib.nullcontext():
+            began = time.perf_counter()
+            compiled = compile_model(source, again, cache=cache)
+            seconds.append(round(time.perf_counter() - began, 2))
+        kept = tuple(segment.name for segment in compiled.report.segments)
+        form = ALL_ENGINES if kept == engines else " ".join(kept) or NATIVE
+        if form not in files:
+            files[form] = source.with_name(f"form{len(files)}.onnx")
+            compiled.save(files[form])
+        forms.append(form)
+        sureness.append((compiled.report.tuning or {}).get("sureness", "not measured"))
+    return forms, sureness, seconds
+
+
+@contextlib.contextmanager
+def _busy_core() -> Iterator[None]:
+    """Keep one core of the machine busy meanwhile."""
+    core = max(os.sched_getaffinity(0))
+    with subprocess.Popen([sys.executable, "-c", BUSY]) as process:
+        os.sched_setaffinity(process.pid, {core})
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def _times(files: dict[str, pathlib.Path], subject: LatencySubject, rounds: int) -> dict[str, Latencies]:
+    with contextlib.ExitStack() as running:
+        turns = {}
+        for form, file in files.items():
+            opener = open_onnxruntime if form == NATIVE else open_compiled
+            recipe = Recipe(setting=form, engine=form, open=opener, model=file, threads=None)
+            candidate = running.enter_context(CandidateProcess(recipe))
+            turns[form] = functools.partial(candidate.take_turn, subject.samples[0])
+        interleaving = Interleaving(turns, seconds_per_turn=TURN_S, settle_s=SETTLE_S)
+        interleaving.run(rounds)
+    return interleaving.latencies()
+
+
+def _print(rows: Sequence[ChoiceRow], environment: dict[str, object]) -> None:
+    console = Console() if sys.stdout.isatty() else Console(width=130)
+    console.print(f"{environment['processor']}, {environment['cores']} cores, load {environment['load_average']}")
+    headings = ("model", "precision", "neighbour", "native ms", "all engines", "chosen", "sureness", "wrong", "s")
+    table = Table(*headings, title="Choices by default: times as fast as ONNX Runtime, and how often which was chosen")
+    for row in rows:
+        told = (", ".join(f"{name} {count}" for name, count in counts.items()) for counts in (row.chosen, row.sureness))
+        figures = (f"{row.native_ms:.3f}", f"{row.gain:.3f}")
+        seconds = f"{statistics.median(row.choice_s):.1f} to {max(row.choice_s):.1f}"
+        busy = "yes" if row.neighbour else "no"
+        table.add_row(row.model, row.precision, busy, *figures, *told, str(row.wrong), seconds)
     console.print(table)
-    slow = [row.name for row in rows if row.ratio < LIMIT]
-    mean = float(np.exp(np.mean(np.log([row.ratio for row in rows]))))
-    console.print(f"{len(rows)} models, geometric mean {mean:.3f}; below {LIMIT}: {', '.join(slow) or 'none'}")
+    for neighbour in sorted({row.neighbour for row in rows}):
+        some = [row for row in rows if row.neighbour is neighbour]
+        total = sum(sum(row.chosen.values()) for row in some)
+        right = 1 - sum(row.wrong for row in some) / total
+        means = {
+            precision: statistics.geometric_mean(row.ratio for row in some if row.precision == precision)
+            for precision in dict.fromkeys(row.precision for row in some)
+        }
+        products = ", ".join(f"{precision} {mean:.3f}" for precision, mean in means.items())
+        where = "beside a busy process" if neighbour else "alone"
+        console.print(f"{where}: {right:.1%} of {total} choices are right; geometric means {products}")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__.splitlines()[0])
-    parser.add_argument("--models", type=pathlib.Path, default=collection.folder(), metavar="DIR", help="the folder")
-    parser.add_argument("--only", default="*", metavar="GLOB", help="models with such a name; default: all")
-    parser.add_argument("--rounds", type=int, default=31, metavar="N", help="turns of each; default: 31")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of both; default: the libraries' choice")
+    folder = pathlib.Path("build/networks")
+    parser.add_argument("--networks", type=pathlib.Path, default=folder, metavar="DIR", help="where networks are kept")
+    parser.add_argument("--models", type=pathlib.Path, metavar="DIR", help="measure models of a folder, not networks")
+    parser.add_argument("--only", metavar="NAMES", help="networks, or a glob of models; default: all")
+    parser.add_argument("--precision", default="fp32,bf16,int8", metavar="NAMES", help="default: fp32,bf16,int8")
+    parser.add_argument("--choices", type=int, default=5, metavar="N", help="compilations of each; default: 5")
+    parser.add_argument("--neighbour", action="store_true", help="choose beside a busy process, too")
+    parser.add_argument("--rounds", type=int, default=31, metavar="N", help="turns of each form; default: 31")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all figures as one JSON object")
     return parser
 
