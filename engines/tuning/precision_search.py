@@ -59,6 +59,10 @@ class AcceptedPlan:
     moved_back: tuple[str, ...] = ()
 
 
+EXPECTED_GAINS = {"int8": 4.0, "bf16": 2.0, "fp16": 2.0}
+"""How many times as fast as float32 a precision can be expected to be: a register holds so many times the elements."""
+
+
 class PrecisionSearch:
     """The search of one compilation.
 
@@ -151,7 +155,7 @@ class PrecisionSearch:
         if (accepted := trial.run(())) is not None:
             return accepted
         noisy = self._noisiest(exact, plan) if trial.was_built else []
-        return trial.search(noisy)
+        return trial.search(noisy, coarse=self._options.precision == "auto")
 
     def evaluate(self, built: BuiltPartition, precision: str, moved_back: Sequence[str]) -> tuple[Figures | None, bool]:
         """Measure how far answers move.
@@ -206,12 +210,17 @@ class PrecisionSearch:
         return [units[name] for name in sorted(noise, key=noise.__getitem__) if noise[name] < math.inf]
 
     def _fastest(self, exact: BuiltPartition, fallback: AcceptedPlan) -> AcceptedPlan:
-        """Choose the fastest measured setting of each segment, as long as all together stay inside the budget."""
-        accepted = {"fp32": fallback}
+        """Choose the fastest measured setting of each segment, as long as all together stay inside the budget.
+
+        A precision is tried only if what was measured before gains less than that precision can be expected to.
+        """
+        accepted, times = {"fp32": fallback}, dict[str, dict[str, list[float]]]()
         for precision in self._accelerated():
+            if _overall_gain(times) >= EXPECTED_GAINS[precision]:
+                break
             if (found := self._accept(exact, precision)) is not None:
                 accepted[precision] = found
-        times = self._measure(exact.partition, accepted) if len(accepted) > 1 else {}
+                times = self._measure(exact.partition, accepted)
         chosen = {segment: _fastest_of(turns) for segment, turns in times.items()}
         while any(precision != "fp32" for precision in chosen.values()):
             segments = exact.partition.segments
@@ -225,9 +234,9 @@ class PrecisionSearch:
         return fallback
 
     def _accelerated(self) -> list[str]:
-        """Precisions that this machine computes faster, and that the library has."""
+        """Precisions that this machine computes faster, and that the library has, by the gain to expect."""
         support = self._backend.precision_support(self._context.options.build)
-        wanted = [p for p in ("bf16", "fp16", "int8") if p in support.accelerated and support.effective.get(p) == p]
+        wanted = [p for p in EXPECTED_GAINS if p in support.accelerated and support.effective.get(p) == p]
         return [p for p in wanted if p != "int8" or self._table is not None]
 
     def _measure(self, partition: Partition, accepted: Mapping[str, AcceptedPlan]) -> dict[str, dict[str, list[float]]]:
@@ -266,14 +275,20 @@ class _Trial:
             return None
         return AcceptedPlan(precision=self._precision, plan=plan, built=built, figures=figures, moved_back=back)
 
-    def search(self, noisiest: Sequence[Sequence[str]]) -> AcceptedPlan | None:
-        """Move back the fewest of the noisiest parts that bring the plan inside the budget, by doubling and halving."""
+    def search(self, noisiest: Sequence[Sequence[str]], *, coarse: bool) -> AcceptedPlan | None:
+        """Move back the fewest of the noisiest parts that bring the plan inside the budget, by doubling and halving.
+
+        Args:
+            noisiest: Nodes of each part, the noisiest first.
+            coarse: True takes fewer and larger steps, and up to an eighth more parts than need be.
+        """
         failing, count, best = 0, 1, None
+        growth = 4 if coarse else 2
         while best is None and failing < len(noisiest) - 1:
             count = min(count, len(noisiest) - 1)
             best = self.run(noisiest[:count])
-            failing, count = (failing, count) if best else (count, 2 * count)
-        while best is not None and count - failing > 1:
+            failing, count = (failing, count) if best else (count, growth * count)
+        while best is not None and count - failing > (max(1, count // 8) if coarse else 1):
             middle = (failing + count) // 2
             accepted = self.run(noisiest[:middle])
             failing, count, best = (failing, middle, accepted) if accepted else (middle, count, best)
@@ -292,6 +307,12 @@ def _fastest_of(turns: Mapping[str, Sequence[float]]) -> str:
         if challenger != chosen and decide(turns[challenger], turns[chosen]).is_gain:
             chosen = challenger
     return chosen
+
+
+def _overall_gain(times: Mapping[str, Mapping[str, Sequence[float]]]) -> float:
+    """Return how many times as fast as in float32 all segments are, each in its fastest precision; 0 without times."""
+    medians = [{p: statistics.median(ms) for p, ms in turns.items()} for turns in times.values()]
+    return sum(ms["fp32"] for ms in medians) / sum(min(ms.values()) for ms in medians) if medians else 0.0
 
 
 def _gain(turns: Mapping[str, Sequence[float]], precision: str) -> float:

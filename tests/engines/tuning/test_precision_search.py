@@ -175,6 +175,17 @@ def test_auto_takes_what_is_clearly_faster(
     assert (measured[0]["fp32"], measured[0]["int8"]) == (2.0, ms)
 
 
+def test_auto_tries_no_precision_that_can_not_gain_more(
+    workshop: Workshop, pair: pathlib.Path, vectors: Calibration
+) -> None:
+    clock = Clock(workshop.worker, {"fp32": 2.0, "int8": 0.5})
+
+    compiled = workshop.compile(pair, worker=clock, precision=precision_options("auto", calibration=vectors))
+
+    tried = compiled.report.as_json()["precision"]["tried"]
+    assert {trial["precision"] for trial in tried if "precision" in trial} == {"int8", "auto"}
+
+
 def test_auto_never_leaves_the_budget(workshop: Workshop, pair: pathlib.Path, vectors: Calibration) -> None:
     clock = Clock(workshop.worker, {"fp32": 2.0, "int8": 0.1}, max_abs=9.0)
 
