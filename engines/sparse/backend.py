@@ -9,7 +9,7 @@ import onnx
 
 from trtnode.engines.artifact.envelope import Device, Envelope
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.protocols import Backend, Origin
+from trtnode.engines.backends.protocols import DEFAULTS, Backend, LoadOptions
 from trtnode.engines.errors import BuildError, EngineError, EngineRejectedError
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.onnxruntime.session import NativeSession, runs_as_array, with_basic_optimizations
@@ -71,16 +71,7 @@ class SparseBackend(Backend):
             raise BuildError(str(error)) from error
         return rewritten.SerializeToString(deterministic=True)
 
-    def load(
-        self,
-        engine: bytes | memoryview,
-        envelope: Envelope,
-        *,
-        threads: int | None = None,
-        instances: int = 1,
-        shares_cores: bool = True,
-        origin: Origin | None = None,
-    ) -> SparseEngine:
+    def load(self, engine: bytes | memoryview, envelope: Envelope, options: LoadOptions = DEFAULTS) -> SparseEngine:
         """Load engine bytes.
 
         Raises:
@@ -89,7 +80,9 @@ class SparseBackend(Backend):
         try:
             model = read_self_contained(engine)
             name = "a sparse engine"
-            session = NativeSession(model, threads=threads, shares_cores=shares_cores, operators=LIBRARY, name=name)
+            session = NativeSession(
+                model, threads=options.threads, shares_cores=options.shares_cores, operators=LIBRARY, name=name
+            )
         except Exception as error:  # damaged bytes raise protobuf's own error
             raise EngineRejectedError("the sparse engine", str(error)) from error
         return SparseEngine(session, envelope.inputs, envelope.outputs)
