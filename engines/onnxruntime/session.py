@@ -32,6 +32,11 @@ from trtnode.engines.onnxruntime.workarounds.locales import REFUSAL, with_univer
 from trtnode.engines.onnxruntime.workarounds.optimizers import optimizer_options
 from trtnode.partitioner.graph.view import TensorSpec
 
+PLAIN_TYPES = frozenset(
+    map(ir.DataType.__getitem__, "BOOL DOUBLE FLOAT FLOAT16 INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64".split())
+)
+"""Element types of numpy's own that ONNX Runtime's binding exchanges with it."""
+
 TensorValue = Any
 """A tensor on its way between stages: a numpy array, or an ``OrtValue`` of the C++ binding."""
 
@@ -289,7 +294,7 @@ def as_array(value: TensorValue) -> np.ndarray:
 
 def runs_as_array(spec: TensorSpec) -> bool:
     """Return whether ONNX Runtime's Python binding can share a value's memory with numpy."""
-    return spec.dtype is not None and spec.dtype in _NUMERIC
+    return spec.dtype is not None and spec.dtype in PLAIN_TYPES
 
 
 def _failure(error: Exception) -> ExecutionError:
@@ -309,21 +314,3 @@ def clean_message(error: Exception) -> str:
     text = re.sub(r"/\S+\.(?:cc|h):\d+ [^\n]*?\) (?:const )?", "", text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " ".join(lines)[:500] or type(error).__name__
-
-
-_NUMERIC = frozenset(
-    {
-        ir.DataType.BOOL,
-        ir.DataType.DOUBLE,
-        ir.DataType.FLOAT,
-        ir.DataType.FLOAT16,
-        ir.DataType.INT8,
-        ir.DataType.INT16,
-        ir.DataType.INT32,
-        ir.DataType.INT64,
-        ir.DataType.UINT8,
-        ir.DataType.UINT16,
-        ir.DataType.UINT32,
-        ir.DataType.UINT64,
-    }
-)
