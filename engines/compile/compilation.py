@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.build import jobs
-from trtnode.engines.build.builder import BuiltEngine, EngineBuilder
-from trtnode.engines.build.built_partition import BuiltPartition
+from trtnode.engines.build.builder import BuiltEngine, BuiltPartition, EngineBuilder
 from trtnode.engines.build.checker import code_of
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext
 from trtnode.engines.build.partition_builder import PartitionBuilder, verdicts

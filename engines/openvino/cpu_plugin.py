@@ -14,9 +14,8 @@ from trtnode.engines.artifact.envelope import INDICES, SATURATED, Device, Envelo
 from trtnode.engines.backends.cpu_features import has_short_sums, leaves_bfloat16, usable_flags
 from trtnode.engines.backends.protocols import LoadOptions, PrecisionSupport
 from trtnode.engines.errors import BuildError, EngineRejectedError
-from trtnode.engines.openvino.byte_arithmetic import compute_bytes_in_32_bits
-from trtnode.engines.openvino.clamps import clamp_indices
 from trtnode.engines.openvino.engine import OpenVinoEngine, check_bindings, first_line
+from trtnode.engines.openvino.graph_changes import clamp_indices, compute_bytes_in_32_bits
 from trtnode.engines.openvino.indices import bounds_of
 from trtnode.engines.openvino.library import KEPT_KERNELS, ov
 from trtnode.engines.openvino.wide_integers import saturated_of

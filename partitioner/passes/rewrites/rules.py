@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Set
 
 import onnx_ir as ir
 
-from trtnode.partitioner.passes.rewrites.activations import find_hard_sigmoid, find_hard_swish
 from trtnode.partitioner.passes.rewrites.branches import find_branches
 from trtnode.partitioner.passes.rewrites.constant_branches import find_constant_branches
-from trtnode.partitioner.passes.rewrites.norms import (
+from trtnode.partitioner.passes.rewrites.operators import (
+    find_hard_sigmoid,
+    find_hard_swish,
     find_layer_norm,
     find_unscaled_layer_norm,
     find_usual_layer_norm,
