@@ -156,6 +156,23 @@ class NativeSession:
         return BoundSession(self._session, self._raw, buffers)
 
 
+def open_observed(model: pathlib.Path, *, unfused: bool = False, exact: bool = True) -> NativeSession:
+    """Load a model with many outputs, without fusions if need be: some of ONNX Runtime's remove an output.
+
+    Args:
+        model: A file.
+        unfused: As of ``NativeSession``.
+        exact: As of ``NativeSession``.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    try:
+        return NativeSession(model, name="the cleaned model", unfused=unfused, exact=exact)
+    except ModelLoadError:
+        return NativeSession(model, name="the cleaned model", optimize=False)
+
+
 def with_basic_optimizations(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model as ONNX Runtime simplifies it: constants folded, BatchNormalization merged, ONNX's operators only.
 

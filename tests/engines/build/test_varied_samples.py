@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from stand_in_workers import InProcessWorker
-from trtnode.engines.build import jobs
+from trtnode.engines.build import file_check, jobs
 from trtnode.engines.inputs.input_uses import uses_of
 from trtnode.engines.inputs.samples import find_samples
 from trtnode.engines.inputs.varied_samples import varied_samples
@@ -38,6 +38,11 @@ def without_mending(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_plugin, "compute_bytes_in_32_bits", lambda model: None)
 
 
+def leave_out_varied_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (jobs, file_check):
+        monkeypatch.setattr(module, "varied_samples", lambda *_, **__: iter(()))
+
+
 def refused(workshop: Workshop, graph: str) -> set[str]:
     report = workshop.compile(workshop.write(graph), worker=InProcessWorker()).report
     return {node.code for node in report.native}
@@ -52,7 +57,7 @@ def test_a_wrong_engine_is_refused(fault: str, workshop: Workshop, without_mendi
 def test_the_usual_samples_alone_would_not_show_it(
     fault: str, workshop: Workshop, without_mending: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "varied_samples", lambda *_, **__: iter(()))
+    leave_out_varied_samples(monkeypatch)
 
     assert refused(workshop, FAULTS[fault]) == set()
 
@@ -86,7 +91,7 @@ def test_a_wrong_rewrite_is_refused_on_an_odd_size(
     rule = rules.Rule(name="wrong", find=uncounted_padding, gains=rules.EVERYWHERE, needs=needs, opens=True)
     monkeypatch.setattr(apply, "RULES", (rule,))
     if not varied:
-        monkeypatch.setattr(jobs, "varied_samples", lambda *_, **__: iter(()))
+        leave_out_varied_samples(monkeypatch)
 
     assert refused(workshop, POOLED) == ({ReasonCode.INACCURATE} if varied else set())
 
