@@ -83,7 +83,7 @@ class NativeSession:
         settings = tuple(exact_settings(model, unfused=unfused)) if exact else ({},)
         for number, setting in enumerate(settings, 1):
             try:
-                given = _options({**options, **setting}, threads, optimize=optimize, memory_pattern=memory_pattern)
+                given = new_options({**options, **setting}, threads, optimize=optimize, memory_pattern=memory_pattern)
                 session = _open(source, given, profile_to, operators)
                 break
             except Exception as error:  # the binding has a class of its own for each status code
@@ -180,13 +180,9 @@ def with_basic_optimizations(model: onnx.ModelProto) -> onnx.ModelProto:
         ModelLoadError: ONNX Runtime refuses the model.
     """
     with TemporaryFolder() as folder:
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level, options.intra_op_num_threads = 4, 1
+        options = new_options(optimizer_options(model), 1)
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(folder / "basic.onnx")
-        register(options)
-        for key, value in optimizer_options(model).items():
-            options.add_session_config_entry(key, value)
         try:
             onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the binding has a class of its own for each status code
@@ -203,8 +199,10 @@ def try_custom_operators(library: pathlib.Path) -> str | None:
     return None
 
 
-def _options(settings: Mapping[str, str], threads: int | None, *, optimize: bool, memory_pattern: bool) -> Any:
-    """Return an ``onnxruntime.SessionOptions``."""
+def new_options(
+    settings: Mapping[str, str], threads: int | None = None, *, optimize: bool = True, memory_pattern: bool = True
+) -> Any:
+    """Return an ``onnxruntime.SessionOptions`` with the custom operators in use; arguments as of ``NativeSession``."""
     options = onnxruntime.SessionOptions()
     options.enable_mem_pattern = memory_pattern
     options.log_severity_level = 4
@@ -214,6 +212,7 @@ def _options(settings: Mapping[str, str], threads: int | None, *, optimize: bool
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     for key, value in settings.items():
         options.add_session_config_entry(key, value)
+    register(options)
     return options
 
 
@@ -224,7 +223,6 @@ def _open(source: str | bytes, options: Any, profile_to: pathlib.Path | None, op
         options.enable_profiling, options.profile_file_prefix = True, str(profile_to)
     if operators is not None:
         options.register_custom_ops_library(str(operators))
-    register(options)
     try:
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:
