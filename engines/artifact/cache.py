@@ -12,13 +12,12 @@ import logging
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, Self
 
 from trtnode.engines.artifact.cache_folder import folder_problem
 from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.files import write_atomically
 from trtnode.engines.artifact.refusal import Refusal
-from trtnode.engines.artifact.second_tier import Entry, SecondTier
 from trtnode.engines.artifact.trust import MARKED, Trust
 from trtnode.engines.errors import EngineError, OutputFileError
 from trtnode.partitioner.cut.labels import ReasonCode
@@ -36,6 +35,33 @@ class CachedEngine:
 
     envelope: str
     engine: bytes | memoryview
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An entry of the cache: plain JSON values, and the bytes of an engine, a compiled file or kernels, if any."""
+
+    fields: Mapping[str, Any]
+    content: bytes | None
+
+
+class SecondTier(Protocol):
+    """Entries by key. It never fails: what it can't do is left undone, with a warning.
+
+    It can be sent to another process.
+    """
+
+    def fetch(self, key: str) -> Entry | None:
+        """Return an entry that may be trusted; None where there is none."""
+        ...
+
+    def publish(self, key: str, entry: Entry) -> None:
+        """Store an entry for others."""
+        ...
+
+    def follow(self, copy: Self) -> None:
+        """Take over what has happened to a copy that comes back from another process."""
+        ...
 
 
 def engine_key(**parts: str) -> str:

@@ -19,7 +19,7 @@ from onnx.reference import ReferenceEvaluator
 
 from trtnode.engines.artifact.envelope import Envelope, current_platform
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.protocols import Backend, Engine
+from trtnode.engines.backends.protocols import Backend, Engine, LoadOptions
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.backends.shape_range import Profile, ShapeRange
 from trtnode.engines.errors import BuildError, EngineRejectedError
@@ -190,7 +190,7 @@ def test_answers_go_to_the_buffers_that_are_given(backend: Backend, built: Built
 
 def test_a_fork_has_bindings_of_its_own(backend: Backend, built: Built) -> None:
     """Requests run on forks at the same time."""
-    engine = backend.load(built.content, built.envelope, instances=2)
+    engine = backend.load(built.content, built.envelope, LoadOptions(instances=2))
     fork = engine.fork()
     one, other = built.feeds(1), built.feeds(2)
 

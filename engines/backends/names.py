@@ -20,7 +20,6 @@ TargetName: TypeAlias = Literal["sm75", "sm80", "sm86", "sm89", "sm120", "sm121"
 RewriteName: TypeAlias = Literal[
     "constant-if",
     "branches",
-    "batch-norm",
     "hard-swish",
     "hard-sigmoid-operator",
     "layer-norm",
@@ -60,7 +59,7 @@ TARGET_NAMES: tuple[TargetName, ...] = get_args(TargetName)
 REWRITE_NAMES: tuple[RewriteName, ...] = get_args(RewriteName)
 """Rules of ``trtnode.partitioner.passes.rewrites.rules``, which can't be imported without its libraries."""
 
-REMOVED_REWRITES = ("common-subexpressions", "gelu-tanh", "group-norm", "mish", "rms-norm", "tanh")
+REMOVED_REWRITES = ("batch-norm", "common-subexpressions", "gelu-tanh", "group-norm", "mish", "rms-norm", "tanh")
 """Rules of earlier versions. They may still be left out."""
 
 ALL_REWRITES = "all"

@@ -30,6 +30,26 @@ Origin = Callable[[], onnx.ModelProto]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """Surroundings of an engine that is loaded.
+
+    Attributes:
+        threads: Threads of one execution; None leaves it to the library.
+        instances: Executions at the same time.
+        shares_cores: True if something else computes on the same cores, so that idle threads should leave them.
+        origin: The source of weights for engines that hold none; None where there is no source.
+    """
+
+    threads: int | None = None
+    instances: int = 1
+    shares_cores: bool = True
+    origin: Origin | None = None
+
+
+DEFAULTS = LoadOptions()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PrecisionSupport:
     """The precisions that a backend has on this device.
 
@@ -252,25 +272,13 @@ class Backend(abc.ABC):
         """
 
     @abc.abstractmethod
-    def load(
-        self,
-        engine: bytes | memoryview,
-        envelope: Envelope,
-        *,
-        threads: int | None = None,
-        instances: int = 1,
-        shares_cores: bool = True,
-        origin: Origin | None = None,
-    ) -> Engine:
+    def load(self, engine: bytes | memoryview, envelope: Envelope, options: LoadOptions = LoadOptions()) -> Engine:
         """Load engine bytes that ``envelope.verify`` has accepted.
 
         Args:
             engine: As built. Memory that may be written is the engine's own from now on.
             envelope: Their envelope.
-            threads: Threads of one execution; None leaves it to the library.
-            instances: Executions at the same time.
-            shares_cores: True if something else computes on the same cores, so that idle threads should leave them.
-            origin: The source of weights for engines that hold none; None where there is no source.
+            options: Its surroundings.
 
         Raises:
             EngineRejectedError: The library refuses the bytes.

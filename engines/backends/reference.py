@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from trtnode.engines.artifact.envelope import Device, Envelope
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.protocols import Backend, Buffer, Engine, Origin, PrecisionSupport
+from trtnode.engines.backends.protocols import DEFAULTS, Backend, Buffer, Engine, LoadOptions, PrecisionSupport
 from trtnode.engines.errors import BuildError, EngineRejectedError, ExecutionError
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
 from trtnode.partitioner.cut.options import Allowance
@@ -64,16 +64,7 @@ class ReferenceBackend(Backend):
         ReferenceSession(proto)
         return proto.SerializeToString(deterministic=True)
 
-    def load(
-        self,
-        engine: bytes | memoryview,
-        envelope: Envelope,
-        *,
-        threads: int | None = None,
-        instances: int = 1,
-        shares_cores: bool = True,
-        origin: Origin | None = None,
-    ) -> ReferenceEngine:
+    def load(self, engine: bytes | memoryview, envelope: Envelope, options: LoadOptions = DEFAULTS) -> ReferenceEngine:
         """Load the model again.
 
         Raises:

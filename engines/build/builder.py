@@ -6,7 +6,9 @@ import dataclasses
 import logging
 import pathlib
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+import onnx
 
 from trtnode.engines.artifact.cache import CachedEngine
 from trtnode.engines.artifact.envelope import Envelope, Place
@@ -21,10 +23,12 @@ from trtnode.engines.errors import BuildError, UnknownShapeError, WorkerError
 from trtnode.engines.precision.bfloat16 import with_float32_kernels
 from trtnode.engines.precision.rewriting import FLOAT32, Setting, Transformed
 from trtnode.engines.runtime.engine_loading import ORIGIN_SUFFIX
+from trtnode.partitioner.compiled.trtnode import EmbeddedEngine, embed_engines
 from trtnode.partitioner.cut.labels import ReasonCode
+from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.cut.segments import Segment, nodes_behind
 from trtnode.partitioner.graph.view import Graph
-from trtnode.partitioner.model.mapped_weights import map_file
+from trtnode.partitioner.model.mapped_weights import LARGE_TENSOR_BYTES, map_file
 from trtnode.partitioner.wording import counted
 
 logger = logging.getLogger(__name__)
@@ -218,3 +222,26 @@ class EngineBuilder:
 
     def _path(self, key: str) -> pathlib.Path:
         return self._context.folder / f"{key}.engine"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltPartition:
+    """A partition whose segments have engines that were built and checked.
+
+    Attributes:
+        partition: Labels and segments.
+        engines: By segment name.
+    """
+
+    partition: Partition
+    engines: Mapping[str, BuiltEngine]
+
+    def embed(self) -> onnx.ModelProto:
+        """Write the graph with its engines as TrtNodes. Large weights and engines stay in their files."""
+        contents = {
+            name: EmbeddedEngine(envelope=engine.envelope, engine_path=engine.path)
+            if engine.path.stat().st_size >= LARGE_TENSOR_BYTES
+            else EmbeddedEngine(envelope=engine.envelope, engine=engine.path.read_bytes())
+            for name, engine in self.engines.items()
+        }
+        return embed_engines(self.partition.graph, self.partition.segments, contents, outside=True)

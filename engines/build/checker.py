@@ -127,9 +127,10 @@ class Checker:
         context, given = self._context, self._context.options.check_inputs
         model = self._observed(graph, segments)
         built = [_described(segment, engines[segment.name]) for segment in segments]
-        check = jobs.check_segments if context.source.runs_natively else jobs.check_by_reference
         inputs, uses = context.sampled_inputs(graph), uses_of(graph)
-        problems = context.worker.call(check, TIMEOUT_S, model, inputs, built, given, uses, engine_s)
+        call, natively = context.worker.call, context.source.runs_natively
+        arguments = (model, inputs, built, given, uses, engine_s)
+        problems = call(jobs.check_segments, TIMEOUT_S, *arguments, natively=natively)
         return {name: _refusal(problem, lasting=given is None) for name, problem in problems.items()}
 
 

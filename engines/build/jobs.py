@@ -6,6 +6,7 @@ Each job is a function of plain values, so that it can be sent to another proces
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import logging
 import pathlib
@@ -22,19 +23,18 @@ from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.backends.protocols import Engine, ModelReading
 from trtnode.engines.backends.reference import ReferenceSession
 from trtnode.engines.backends.registry import get_backend
-from trtnode.engines.build.tolerance import accumulates_quantized, find_difference, find_excess
-from trtnode.engines.errors import EMPTY_TENSOR, BuildError, EngineError, ExecutionError, ModelLoadError
+from trtnode.engines.build.tolerance import find_difference, find_excess
+from trtnode.engines.errors import BuildError, EngineError, ExecutionError, ModelLoadError
 from trtnode.engines.inputs import shape_probe
 from trtnode.engines.inputs.input_uses import InputUses
 from trtnode.engines.inputs.samples import Feeds, Remembering, Runner, empty_samples, find_samples, relate_sizes
 from trtnode.engines.inputs.varied_samples import varied_samples
-from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.onnxruntime.session import NativeSession, open_observed
 from trtnode.engines.onnxruntime.type_inference import inferred_types
 from trtnode.engines.process_memory import give_back_free_pages
 from trtnode.engines.runtime.buffers import input_buffer
 from trtnode.engines.runtime.contexts import empty_places
 from trtnode.engines.runtime.engine_loading import load_engine_file
-from trtnode.engines.runtime.executor import Executable, open_executable
 from trtnode.engines.runtime.reference_nodes import evaluate_here, find_reference_nodes
 from trtnode.engines.runtime.whole_model import open_refused
 from trtnode.partitioner.cut.labels import Verdict
@@ -162,6 +162,8 @@ def check_segments(
     given: pathlib.Path | None,
     uses: InputUses = NOTHING_KNOWN,
     engine_s: float = ENGINE_S,
+    *,
+    natively: bool = True,
 ) -> dict[str, str]:
     """Run each engine on the values that it would get inside the model, and compare with native execution.
 
@@ -172,6 +174,9 @@ def check_segments(
         given: The user's own inputs, if any. They come first.
         uses: What the model does with its inputs.
         engine_s: Seconds that each engine may take at least. It may take more where native execution is slow.
+        natively: False compares with onnx.reference, for a model that native execution refuses. ONNX Runtime computes
+            the nodes that it has kernels for. Where the reference doesn't run the others, only segments of trusted
+            operators are accepted.
 
     Returns:
         A sentence for each segment that differs, by segment name.
@@ -180,13 +185,19 @@ def check_segments(
         ModelLoadError: ONNX Runtime refuses the model.
         InvalidInputError: The model does not run on the given inputs.
     """
-    unfused = any(segment.steps is not None for segment in segments)
     began = time.monotonic()
-    other = open_observed(model, unfused=True) if unfused else None
-    compared = _natively(open_observed(model), inputs, given, uses, other)
-    del other
+    try:
+        unfused = natively and any(segment.steps is not None for segment in segments)
+        other = functools.partial(open_observed, model, unfused=True) if unfused else lambda: None
+        session = functools.partial(open_observed if natively else _open_with_reference, model)
+        compared = _run_all(session, other, inputs, given, uses)
+    except BuildError as error:
+        logger.info("The reference can't check engines: %s", error)
+        compared = []
     give_back_free_pages()
-    return _compare(segments, compared, max(engine_s, ROOM * (time.monotonic() - began)))
+    problems = _compare(segments, compared, max(engine_s, ROOM * (time.monotonic() - began)))
+    accepted = {segment.name for segment in segments if segment.trusted and not natively}
+    return {n: problem for n, problem in problems.items() if n not in accepted or not problem.startswith(NOT_COMPARED)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,34 +255,6 @@ def _agrees(segment: BuiltSegment, engine: Engine, compared: Sequence[_Compared]
         return False
 
 
-def check_by_reference(
-    model: pathlib.Path,
-    inputs: Sequence[TensorSpec],
-    segments: Sequence[BuiltSegment],
-    given: pathlib.Path | None,
-    uses: InputUses = NOTHING_KNOWN,
-    engine_s: float = ENGINE_S,
-) -> dict[str, str]:
-    """Check as ``check_segments`` does, with onnx.reference, for a model that native execution refuses.
-
-    ONNX Runtime computes the nodes that it has kernels for. Where the reference doesn't run the others, only segments
-    of trusted operators are accepted.
-    """
-    began = time.monotonic()
-    try:
-        compared = _natively(_open_with_reference(model), inputs, given, uses)
-        problems = _compare(segments, compared, max(engine_s, ROOM * (time.monotonic() - began)))
-    except BuildError as error:
-        logger.info("The reference can't check engines: %s", error)
-        problems = {segment.name: UNCHECKED for segment in segments}
-    trusted = {segment.name for segment in segments if segment.trusted}
-    return {
-        name: problem
-        for name, problem in problems.items()
-        if not (problem.startswith(NOT_COMPARED) and name in trusted)
-    }
-
-
 def _open_with_reference(model: pathlib.Path) -> Runner:
     """Open a model with as few nodes in onnx.reference as possible, else as a whole there.
 
@@ -290,46 +273,20 @@ def reference_nodes(model: pathlib.Path) -> dict[str, str]:
     return find_reference_nodes(graph, graph.nodes)
 
 
-def check_engines_alone(compiled: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None) -> str | None:
-    """Load and run a compiled file whose nodes don't all run natively, to see that its engines answer.
-
-    Returns:
-        None if they do, else a sentence.
-    """
-    try:
-        executable = open_executable(load_model(compiled), compiled, folder=compiled.parent)
-        ran = bool(find_samples(AsRunner(executable), inputs, given))
-    except EngineError as error:
-        return str(error)
-    return "; ".join(executable.description["rejected"]) or (None if ran else "its engines run on no generated input")
-
-
-class AsRunner:
-    """An executable whose results come in order."""
-
-    def __init__(self, executable: Executable) -> None:
-        self.outputs = tuple(s.name for s in executable.outputs)
-        self._executable = executable
-
-    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
-        """Run it."""
-        return list(self._executable.run(feeds, outputs).values())
-
-
-def _natively(
-    session: Runner,
+def _run_all(
+    open_session: Callable[[], Runner],
+    open_other: Callable[[], NativeSession | None],
     inputs: Sequence[TensorSpec],
     given: pathlib.Path | None,
     uses: InputUses,
-    other: NativeSession | None = None,
 ) -> list[_Compared]:
     """Run all samples, so that no session takes memory any more when the first engine is loaded."""
-    session = Remembering(session)
+    other, session = open_other(), Remembering(open_session())
     samples = find_samples(session, inputs, given)
     compared = [_Compared.of(session, feeds, other) for feeds in samples]
     if not samples:
         return compared
-    for varied in varied_samples(session, inputs, _generated(session, inputs, given, samples), uses):
+    for varied in varied_samples(session, inputs, generated(session, inputs, given, samples), uses):
         others = _values(other, varied.feeds) if other else varied.values
         compared.append(_Compared(values=varied.values, others=others, varied=True, scaled=varied.scaled))
     return compared
@@ -346,7 +303,7 @@ def _compare(segments: Sequence[BuiltSegment], compared: Sequence[_Compared], li
     return {name: problem for name, problem in problems.items() if problem}
 
 
-def _generated(
+def generated(
     session: Runner, inputs: Sequence[TensorSpec], given: pathlib.Path | None, samples: Sequence[Feeds]
 ) -> Feeds | None:
     """Return generated inputs that the model runs on, if there are any."""
@@ -379,124 +336,16 @@ class _Compared:
         """Return whether numbers far from 1 are answered otherwise with good reason: rounded or beyond the range."""
         specs = (*engine.inputs, *engine.outputs)
         reduced = segment.quantized or any(spec.dtype == ir.DataType.FLOAT16 for spec in specs)
-        return self.scaled and (reduced or not all(_is_finite(self.values[spec.name]) for spec in specs))
+        return self.scaled and (reduced or not all(is_finite(self.values[spec.name]) for spec in specs))
 
 
-def _is_finite(value: Any) -> bool:
+def is_finite(value: Any) -> bool:
+    """Return whether a value holds neither NaN nor infinity, as far as it is an array of floats."""
     return not isinstance(value, np.ndarray) or value.dtype.kind != "f" or bool(np.isfinite(value).all())
 
 
 def _values(session: Runner, feeds: Feeds) -> dict[str, Any]:
     return {**feeds, **dict(zip(session.outputs, session.run(feeds), strict=True))}
-
-
-def check_compiled(
-    compiled: pathlib.Path,
-    source: pathlib.Path,
-    inputs: Sequence[TensorSpec],
-    given: pathlib.Path | None,
-    uses: InputUses = NOTHING_KNOWN,
-    *,
-    engines: bool = True,
-) -> str | None:
-    """Load a compiled file in plain ONNX Runtime, and with its engines if it is to, run, and compare with its source.
-
-    Returns:
-        None if all agree, else a sentence.
-    """
-    began = time.monotonic()
-    answers = _steady_answers(source, inputs, given, uses)
-    give_back_free_pages()
-    report(Progress(CHECKING, 0, 1, max(ENGINE_S, ROOM * (time.monotonic() - began))))
-    problem = _problem_of_plain(compiled, answers)
-    give_back_free_pages()
-    problem = problem or (_problem_of_engines(compiled, answers) if engines else None)
-    report(Progress(CHECKING, 1, 1))
-    return problem
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    """A sample, and the native outputs that are the same each time; ``quantized`` as in ``find_difference``."""
-
-    feeds: Feeds
-    outputs: Mapping[str, Any]
-    quantized: bool
-    varied: bool = False
-
-
-def _steady_answers(
-    source: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None, uses: InputUses
-) -> Sequence[_Answer]:
-    session = NativeSession(source, name=str(source))
-    native = Remembering(session)
-    quantized = accumulates_quantized(op.op_type for op in load_model(source).graph)
-    answers, samples = [], find_samples(native, inputs, given)
-    for feeds in samples:
-        expected = dict(zip(native.outputs, native.run(feeds), strict=True))
-        repeated = dict(zip(native.outputs, session.run(feeds), strict=True))
-        steady = {n: v for n, v in expected.items() if find_difference(v, repeated[n]) is None}
-        answers.append(_Answer(feeds=feeds, outputs=steady, quantized=quantized))
-        if all(map(_is_finite, expected.values())):
-            break  # each engine was compared on the others
-    names = set(native.outputs).intersection(*(answer.outputs for answer in answers))
-    base = _generated(session, inputs, given, samples)
-    for one in varied_samples(session, inputs, base, uses, scales=False):
-        outputs = {name: one.values[name] for name in names}
-        answers.append(_Answer(feeds=one.feeds, outputs=outputs, quantized=quantized, varied=True))
-    return answers
-
-
-def _problem_of_plain(compiled: pathlib.Path, answers: Sequence[_Answer]) -> str | None:
-    try:
-        plain = NativeSession(compiled, name="the compiled model")
-        usual = [answer for answer in answers if not answer.varied]  # the same library runs the same nodes
-        return _first_difference(lambda feeds: dict(zip(plain.outputs, plain.run(feeds), strict=True)), usual)
-    except EngineError as error:
-        return str(error)
-
-
-def _problem_of_engines(compiled: pathlib.Path, answers: Sequence[_Answer]) -> str | None:
-    fallbacks: list[str] = []
-    try:
-        executable = open_executable(load_model(compiled), compiled, folder=compiled.parent)
-        if not executable.description["segments"]:
-            return "; ".join(executable.description["rejected"])
-        executable.on_fallback = fallbacks.append
-        problem = _first_difference(executable.run, [answer for answer in answers if not answer.varied])
-        executable.on_fallback = lambda _: None
-        problem = problem or _first_difference(executable.run, [answer for answer in answers if answer.varied])
-    except EngineError as error:
-        return str(error)
-    refused = next((reason for reason in fallbacks if reason != EMPTY_TENSOR), None)
-    return problem or (f"its engines refuse sample inputs ({refused})" if refused else None)
-
-
-def _first_difference(run: Callable[[Feeds], Mapping[str, Any]], answers: Sequence[_Answer]) -> str | None:
-    for answer in answers:
-        actual = run(answer.feeds)
-        for name, expected in answer.outputs.items():
-            problem = find_difference(expected, actual[name], quantized=answer.quantized)
-            if problem:
-                return f"output {name!r}: {problem}"
-    return None
-
-
-def open_observed(model: pathlib.Path, *, unfused: bool = False, exact: bool = True) -> NativeSession:
-    """Load a model with many outputs, without fusions if need be: some of ONNX Runtime's remove an output.
-
-    Args:
-        model: A file.
-        unfused: As of ``NativeSession``.
-        exact: As of ``NativeSession``.
-
-    Raises:
-        ModelLoadError: ONNX Runtime refuses the model.
-    """
-    try:
-        return NativeSession(model, name="the cleaned model", unfused=unfused, exact=exact)
-    except ModelLoadError:
-        return NativeSession(model, name="the cleaned model", optimize=False)
 
 
 def _check_segment(segment: BuiltSegment, compared: Sequence[_Compared]) -> str | None:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.refusal import Refusal
-from trtnode.engines.build import jobs
-from trtnode.engines.build.builder import BuiltEngine, EngineBuilder
-from trtnode.engines.build.built_partition import BuiltPartition
+from trtnode.engines.build.builder import BuiltEngine, BuiltPartition, EngineBuilder
 from trtnode.engines.build.checker import code_of
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext
+from trtnode.engines.build.file_check import check_compiled, check_engines_alone
 from trtnode.engines.build.partition_builder import PartitionBuilder, verdicts
 from trtnode.engines.compile.embedding import embed, with_sizes, with_tuning, without_engines
 from trtnode.engines.compile.outcomes import remember_outcome
@@ -220,6 +219,5 @@ class Compilation:
         release_pages(partition.graph.model)
         if source.runs_natively:
             uses, run = uses_of(partition.graph), not context.unchecked
-            call, check = context.worker.call, jobs.check_compiled
-            return call(check, TIMEOUT_S, path, source.path, inputs, given, uses, engines=run)
-        return context.worker.call(jobs.check_engines_alone, TIMEOUT_S, path, inputs, given)
+            return context.worker.call(check_compiled, TIMEOUT_S, path, source.path, inputs, given, uses, engines=run)
+        return context.worker.call(check_engines_alone, TIMEOUT_S, path, inputs, given)

@@ -93,19 +93,10 @@ def _check_library(engine: str, options: CompileOptions) -> None:
     check_build_options(engine, options.build)
     if engine != NATIVE and (problem := get_backend(engine).unavailable_reason()):
         raise BackendMissingError(problem)
-    _check_runs_here(engine, options)
-    check_engine(engine, options)
-
-
-def _check_runs_here(engine: str, options: CompileOptions) -> None:
-    """Refuse what needs engines to run, where they are only built.
-
-    Raises:
-        NotRunHereError: Engines would be measured.
-    """
     wishes = ["--tune"] * options.tune + ["--precision auto"] * (options.precision == "auto")
     if wishes and (reason := only_builds_reason(engine, options.build)):
         raise NotRunHereError(wishes[0], engine, reason)
+    check_engine(engine, options)
 
 
 def _compile_in_some_form(context: CompileContext) -> CompiledModel:

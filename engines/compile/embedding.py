@@ -17,7 +17,7 @@ from trtnode.engines.artifact.files import sha256_of_file
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.shape_range import Profile, profile_as_json
 from trtnode.engines.build import jobs
-from trtnode.engines.build.built_partition import BuiltPartition
+from trtnode.engines.build.builder import BuiltPartition
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext
 from trtnode.engines.compile.last_resort import native_reference_nodes, with_reference_labels
 from trtnode.engines.errors import ReferenceNeededError

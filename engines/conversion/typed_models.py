@@ -17,8 +17,7 @@ import onnx
 from trtnode.engines.artifact.files import check_output, write_model
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.backends.names import TYPED_ONNX
-from trtnode.engines.build.builder import EngineBuilder
-from trtnode.engines.build.built_partition import BuiltPartition
+from trtnode.engines.build.builder import BuiltPartition, EngineBuilder
 from trtnode.engines.build.context import CompileContext, open_context
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker

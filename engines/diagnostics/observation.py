@@ -17,7 +17,7 @@ from trtnode.engines.build import jobs
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.tolerance import accumulates_quantized
 from trtnode.engines.errors import BuildError, EngineError, ExecutionError
-from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.onnxruntime.session import NativeSession, open_observed
 from trtnode.engines.precision.rules import QUANTIZED
 from trtnode.engines.runtime.buffers import input_buffer
 from trtnode.engines.runtime.engine_loading import chosen_engine
@@ -62,8 +62,8 @@ def run_natively(
     write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=observed, keep_defaults=True), model)
     others: list[NativeSession] = []
     if accumulates_quantized(node.op_type for node in graph.nodes):
-        others = [jobs.open_observed(model, unfused=True), jobs.open_observed(model, exact=False)]
-    values, *of_others = (_run(session, feeds) for session in (jobs.open_observed(model), *others))
+        others = [open_observed(model, unfused=True), open_observed(model, exact=False)]
+    values, *of_others = (_run(session, feeds) for session in (open_observed(model), *others))
     return values, of_others
 
 

@@ -23,13 +23,14 @@ class Signature:
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    _expected: dict[str, _Expected] = dataclasses.field(init=False, repr=False, compare=False)
+    _expected: dict[str, tuple[TensorSpec, np.dtype | None]] = dataclasses.field(init=False, repr=False, compare=False)
     _required: tuple[str, ...] = dataclasses.field(init=False, repr=False, compare=False)
     _names: frozenset[str] = dataclasses.field(init=False, repr=False, compare=False)
     _last: tuple[_Taken, ...] | None = dataclasses.field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_expected", {s.name: _Expected.of(s) for s in self.inputs})
+        expected = {s.name: (s, None if s.dtype is None else s.dtype.numpy()) for s in self.inputs}
+        object.__setattr__(self, "_expected", expected)
         object.__setattr__(self, "_required", tuple(s.name for s in self.inputs if _is_required(s)))
         object.__setattr__(self, "_names", frozenset(s.name for s in self.outputs))
 
@@ -56,13 +57,14 @@ class Signature:
             expected = self._expected.get(name)
             if expected is None:
                 raise InvalidInputError(f"There is no input {name!r}. The model takes {self._listed()}.")
-            if expected.dtype is None:
+            spec, dtype = expected
+            if dtype is None:
                 continue
             if not isinstance(value, np.ndarray):
-                value = expected.as_array(name, value)
+                value = _as_array(spec, value)
                 checked = {**checked, name: value}
-            if value.dtype != expected.dtype or not _fits(expected.spec.shape, value.shape):
-                expected.check(name, value)
+            if value.dtype != dtype or not _fits(spec.shape, value.shape):
+                _check(spec, value)
         if outputs is not None and not self._names.issuperset(outputs):
             unknown = next(name for name in outputs if name not in self._names)
             raise InvalidInputError(
@@ -88,25 +90,17 @@ class Signature:
         return ", ".join(f"{s.name} {describe(s)}" for s in self.inputs) or "no inputs"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Expected:
-    spec: TensorSpec
-    dtype: np.dtype | None
+def _as_array(spec: TensorSpec, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise InvalidInputError(f"Input {spec.name!r} must be {describe(spec)}, but is no array.") from None
 
-    @classmethod
-    def of(cls, spec: TensorSpec) -> _Expected:
-        return cls(spec, None if spec.dtype is None else spec.dtype.numpy())
 
-    def as_array(self, name: str, value: Any) -> np.ndarray:
-        try:
-            return np.asarray(value)
-        except ValueError:
-            raise InvalidInputError(f"Input {name!r} must be {describe(self.spec)}, but is no array.") from None
-
-    def check(self, name: str, value: np.ndarray) -> None:
-        if not is_defined(self.spec, value):
-            given = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
-            raise InvalidInputError(f"Input {name!r} must be {describe(self.spec)}, but is {given}.")
+def _check(spec: TensorSpec, value: np.ndarray) -> None:
+    if not is_defined(spec, value):
+        given = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+        raise InvalidInputError(f"Input {spec.name!r} must be {describe(spec)}, but is {given}.")
 
 
 def _is_required(spec: TensorSpec) -> bool:

@@ -11,7 +11,7 @@ import pathlib
 from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.names import PRECISION_NAMES, TYPED_ONNX
-from trtnode.engines.backends.protocols import Origin, PrecisionSupport
+from trtnode.engines.backends.protocols import DEFAULTS, LoadOptions, PrecisionSupport
 from trtnode.engines.backends.reference import ReferenceBackend, ReferenceEngine
 from trtnode.engines.errors import EngineRejectedError
 from trtnode.engines.onnxruntime.limits import native_version
@@ -28,16 +28,7 @@ class OnnxRuntimeBackend(ReferenceBackend):
         """Return the version of ONNX Runtime."""
         return native_version()
 
-    def load(
-        self,
-        engine: bytes | memoryview,
-        envelope: Envelope,
-        *,
-        threads: int | None = None,
-        instances: int = 1,
-        shares_cores: bool = True,
-        origin: Origin | None = None,
-    ) -> ReferenceEngine:
+    def load(self, engine: bytes | memoryview, envelope: Envelope, options: LoadOptions = DEFAULTS) -> ReferenceEngine:
         """Load the model.
 
         Raises:
@@ -46,7 +37,7 @@ class OnnxRuntimeBackend(ReferenceBackend):
         try:
             model = read_self_contained(engine)
             # Optimized, some recurrent float16 models crash ONNX Runtime 1.31.
-            session = NativeSession(model, threads=threads, optimize=False, name="a rewritten segment")
+            session = NativeSession(model, threads=options.threads, optimize=False, name="a rewritten segment")
         except Exception as error:  # damaged bytes raise protobuf's own error
             raise EngineRejectedError("ONNX Runtime", str(error)) from error
         outputs = [spec.name for spec in envelope.outputs]

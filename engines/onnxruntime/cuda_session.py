@@ -7,10 +7,9 @@ from typing import Any
 
 import onnx
 
-from trtnode.engines.backends.custom_operators import register
 from trtnode.engines.errors import ModelLoadError
 from trtnode.engines.onnxruntime.library import onnxruntime
-from trtnode.engines.onnxruntime.session import clean_message
+from trtnode.engines.onnxruntime.session import clean_message, new_options
 from trtnode.engines.onnxruntime.workarounds.optimizers import optimizer_options
 
 CUDA_PROVIDER = "CUDAExecutionProvider"
@@ -49,11 +48,7 @@ def open_cuda_session(model: onnx.ModelProto, *, stream: int, name: str) -> Any:
         ModelLoadError: ONNX Runtime refuses the model, or can't use the GPU.
     """
     onnxruntime.set_default_logger_severity(4)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    register(options)
-    for key, value in optimizer_options(model).items():
-        options.add_session_config_entry(key, value)
+    options = new_options(optimizer_options(model))
     settings = {**CUDA_SETTINGS, "user_compute_stream": str(stream)}
     providers = [(CUDA_PROVIDER, settings), "CPUExecutionProvider"]
     try:

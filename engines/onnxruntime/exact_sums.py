@@ -15,9 +15,7 @@ import numpy as np
 import onnx
 
 from trtnode.engines.backends.cpu_features import has_short_sums, usable_flags
-from trtnode.engines.onnxruntime.workarounds.mentioned import mentions
-from trtnode.partitioner.errors import PartitionError
-from trtnode.partitioner.model.loading import read_proto
+from trtnode.engines.onnxruntime.workarounds.mentioned import mentions, model_with
 from trtnode.partitioner.model.new_values import NewNames
 
 UNSIGNED_WEIGHTS = {"session.x64quantprecision": "1"}
@@ -52,13 +50,11 @@ def with_unsigned_weights(source: pathlib.Path | onnx.ModelProto) -> pathlib.Pat
     Returns:
         The model; the source itself where there is nothing to change, or where weights lie in files of their own.
     """
-    if not has_short_sums(usable_flags()) or not mentions(source, REWRITTEN):
+    found = model_with(source, REWRITTEN) if has_short_sums(usable_flags()) else None
+    if found is None:
         return source
     model = onnx.ModelProto()
-    try:
-        model.CopyFrom(read_proto(source) if isinstance(source, pathlib.Path) else source)
-    except PartitionError:
-        return source  # ONNX Runtime says what is wrong
+    model.CopyFrom(found)
     constants = {t.name: t for t in model.graph.initializer}
     if any(t.data_location == onnx.TensorProto.EXTERNAL for t in constants.values()):
         return source

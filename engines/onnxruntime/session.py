@@ -32,6 +32,11 @@ from trtnode.engines.onnxruntime.workarounds.locales import REFUSAL, with_univer
 from trtnode.engines.onnxruntime.workarounds.optimizers import optimizer_options
 from trtnode.partitioner.graph.view import TensorSpec
 
+PLAIN_TYPES = frozenset(
+    map(ir.DataType.__getitem__, "BOOL DOUBLE FLOAT FLOAT16 INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64".split())
+)
+"""Element types of numpy's own that ONNX Runtime's binding exchanges with it."""
+
 TensorValue = Any
 """A tensor on its way between stages: a numpy array, or an ``OrtValue`` of the C++ binding."""
 
@@ -78,7 +83,7 @@ class NativeSession:
         settings = tuple(exact_settings(model, unfused=unfused)) if exact else ({},)
         for number, setting in enumerate(settings, 1):
             try:
-                given = _options({**options, **setting}, threads, optimize=optimize, memory_pattern=memory_pattern)
+                given = new_options({**options, **setting}, threads, optimize=optimize, memory_pattern=memory_pattern)
                 session = _open(source, given, profile_to, operators)
                 break
             except Exception as error:  # the binding has a class of its own for each status code
@@ -151,6 +156,23 @@ class NativeSession:
         return BoundSession(self._session, self._raw, buffers)
 
 
+def open_observed(model: pathlib.Path, *, unfused: bool = False, exact: bool = True) -> NativeSession:
+    """Load a model with many outputs, without fusions if need be: some of ONNX Runtime's remove an output.
+
+    Args:
+        model: A file.
+        unfused: As of ``NativeSession``.
+        exact: As of ``NativeSession``.
+
+    Raises:
+        ModelLoadError: ONNX Runtime refuses the model.
+    """
+    try:
+        return NativeSession(model, name="the cleaned model", unfused=unfused, exact=exact)
+    except ModelLoadError:
+        return NativeSession(model, name="the cleaned model", optimize=False)
+
+
 def with_basic_optimizations(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model as ONNX Runtime simplifies it: constants folded, BatchNormalization merged, ONNX's operators only.
 
@@ -158,13 +180,9 @@ def with_basic_optimizations(model: onnx.ModelProto) -> onnx.ModelProto:
         ModelLoadError: ONNX Runtime refuses the model.
     """
     with TemporaryFolder() as folder:
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level, options.intra_op_num_threads = 4, 1
+        options = new_options(optimizer_options(model), 1)
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(folder / "basic.onnx")
-        register(options)
-        for key, value in optimizer_options(model).items():
-            options.add_session_config_entry(key, value)
         try:
             onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the binding has a class of its own for each status code
@@ -181,8 +199,10 @@ def try_custom_operators(library: pathlib.Path) -> str | None:
     return None
 
 
-def _options(settings: Mapping[str, str], threads: int | None, *, optimize: bool, memory_pattern: bool) -> Any:
-    """Return an ``onnxruntime.SessionOptions``."""
+def new_options(
+    settings: Mapping[str, str], threads: int | None = None, *, optimize: bool = True, memory_pattern: bool = True
+) -> Any:
+    """Return an ``onnxruntime.SessionOptions`` with the custom operators in use; arguments as of ``NativeSession``."""
     options = onnxruntime.SessionOptions()
     options.enable_mem_pattern = memory_pattern
     options.log_severity_level = 4
@@ -192,6 +212,7 @@ def _options(settings: Mapping[str, str], threads: int | None, *, optimize: bool
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     for key, value in settings.items():
         options.add_session_config_entry(key, value)
+    register(options)
     return options
 
 
@@ -202,7 +223,6 @@ def _open(source: str | bytes, options: Any, profile_to: pathlib.Path | None, op
         options.enable_profiling, options.profile_file_prefix = True, str(profile_to)
     if operators is not None:
         options.register_custom_ops_library(str(operators))
-    register(options)
     try:
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:
@@ -289,7 +309,7 @@ def as_array(value: TensorValue) -> np.ndarray:
 
 def runs_as_array(spec: TensorSpec) -> bool:
     """Return whether ONNX Runtime's Python binding can share a value's memory with numpy."""
-    return spec.dtype is not None and spec.dtype in _NUMERIC
+    return spec.dtype is not None and spec.dtype in PLAIN_TYPES
 
 
 def _failure(error: Exception) -> ExecutionError:
@@ -309,21 +329,3 @@ def clean_message(error: Exception) -> str:
     text = re.sub(r"/\S+\.(?:cc|h):\d+ [^\n]*?\) (?:const )?", "", text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " ".join(lines)[:500] or type(error).__name__
-
-
-_NUMERIC = frozenset(
-    {
-        ir.DataType.BOOL,
-        ir.DataType.DOUBLE,
-        ir.DataType.FLOAT,
-        ir.DataType.FLOAT16,
-        ir.DataType.INT8,
-        ir.DataType.INT16,
-        ir.DataType.INT32,
-        ir.DataType.INT64,
-        ir.DataType.UINT8,
-        ir.DataType.UINT16,
-        ir.DataType.UINT32,
-        ir.DataType.UINT64,
-    }
-)

@@ -6,9 +6,9 @@ where exporters leave the weights of If, Loop and Scan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx
+
+from trtnode.partitioner.model import protobuf_walk
 
 
 def move_weights_inside(model: onnx.ModelProto) -> int:
@@ -21,7 +21,7 @@ def move_weights_inside(model: onnx.ModelProto) -> int:
         Number of initializers that were moved.
     """
     graph = model.graph
-    subgraphs = list(_subgraphs(graph))
+    subgraphs = list(protobuf_walk.subgraphs_within(graph.node))
     fixed = {value.name for value in (*graph.input, *graph.output)} | _read(graph)
     for subgraph in subgraphs:  # a name that means something of their own
         fixed.update(value.name for value in subgraph.input)
@@ -38,14 +38,6 @@ def move_weights_inside(model: onnx.ModelProto) -> int:
         readers[tensor.name][0].initializer.append(tensor)
         del graph.initializer[place]
     return len(places)
-
-
-def _subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    for node in graph.node:
-        for attribute in node.attribute:
-            for subgraph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield subgraph
-                yield from _subgraphs(subgraph)
 
 
 def _read(graph: onnx.GraphProto) -> set[str]:

@@ -10,28 +10,15 @@ import onnx_ir as ir
 
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.errors import EngineError
-from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.onnxruntime.session import PLAIN_TYPES, NativeSession
 from trtnode.partitioner.graph.extraction import extract_model
 from trtnode.partitioner.graph.view import Graph, TensorSpec
 from trtnode.partitioner.passes.shape_sources import ShapeSource
 
 logger = logging.getLogger(__name__)
 
-ELEMENT_TYPES = {
-    "tensor(bool)": ir.DataType.BOOL,
-    "tensor(double)": ir.DataType.DOUBLE,
-    "tensor(float)": ir.DataType.FLOAT,
-    "tensor(float16)": ir.DataType.FLOAT16,
-    "tensor(int16)": ir.DataType.INT16,
-    "tensor(int32)": ir.DataType.INT32,
-    "tensor(int64)": ir.DataType.INT64,
-    "tensor(int8)": ir.DataType.INT8,
-    "tensor(string)": ir.DataType.STRING,
-    "tensor(uint16)": ir.DataType.UINT16,
-    "tensor(uint32)": ir.DataType.UINT32,
-    "tensor(uint64)": ir.DataType.UINT64,
-    "tensor(uint8)": ir.DataType.UINT8,
-}
+ELEMENT_TYPES = {f"tensor({dtype.name.lower()})": dtype for dtype in (*PLAIN_TYPES, ir.DataType.STRING)}
+"""By ONNX Runtime's name."""
 
 
 def shapes_by(

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from trtnode.engines.artifact.envelope import Device, Envelope
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.cpu_features import kernels_chosen_by
-from trtnode.engines.backends.protocols import Backend, Engine, Origin, PrecisionSupport
+from trtnode.engines.backends.protocols import DEFAULTS, Backend, Engine, LoadOptions, PrecisionSupport
 from trtnode.engines.openvino import labels
 from trtnode.engines.openvino.indices import CLAMPED_OPS, index_options, may_be_empty
 from trtnode.engines.openvino.operators import TRUSTED_OPS
@@ -106,30 +106,19 @@ class OpenVinoBackend(Backend):
         """
         return self._plugin.build(model, self.build_properties(options))
 
-    def load(
-        self,
-        engine: bytes | memoryview,
-        envelope: Envelope,
-        *,
-        threads: int | None = None,
-        instances: int = 1,
-        shares_cores: bool = True,
-        origin: Origin | None = None,
-    ) -> Engine:
+    def load(self, engine: bytes | memoryview, envelope: Envelope, options: LoadOptions = DEFAULTS) -> Engine:
         """Import engine bytes.
 
         Args:
             engine: As exported.
             envelope: Already verified.
-            threads: Threads of one execution; None takes all cores, for one execution at a time.
-            instances: Executions at the same time, as far as there are cores for their threads.
-            shares_cores: Not used: its idle threads sleep.
-            origin: Not used: engines hold their weights.
+            options: Without threads, an execution takes all cores. Instances run at the same time as far as there are
+                cores for their threads. Idle threads sleep, and engines hold their weights, so the rest isn't used.
 
         Raises:
             EngineRejectedError: OpenVINO refuses the bytes, or their bindings are not the envelope's.
         """
-        return self._plugin.load(engine, envelope, threads=threads, instances=instances)
+        return self._plugin.load(engine, envelope, options)
 
     @functools.cached_property
     def _plugin(self) -> CpuPlugin:

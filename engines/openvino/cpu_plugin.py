@@ -12,11 +12,10 @@ import numpy as np
 
 from trtnode.engines.artifact.envelope import INDICES, SATURATED, Device, Envelope
 from trtnode.engines.backends.cpu_features import has_short_sums, leaves_bfloat16, usable_flags
-from trtnode.engines.backends.protocols import PrecisionSupport
+from trtnode.engines.backends.protocols import LoadOptions, PrecisionSupport
 from trtnode.engines.errors import BuildError, EngineRejectedError
-from trtnode.engines.openvino.byte_arithmetic import compute_bytes_in_32_bits
-from trtnode.engines.openvino.clamps import clamp_indices
 from trtnode.engines.openvino.engine import OpenVinoEngine, check_bindings, first_line
+from trtnode.engines.openvino.graph_changes import clamp_indices, compute_bytes_in_32_bits
 from trtnode.engines.openvino.indices import bounds_of
 from trtnode.engines.openvino.library import KEPT_KERNELS, ov
 from trtnode.engines.openvino.wide_integers import saturated_of
@@ -93,17 +92,15 @@ class CpuPlugin:
         engine: bytes = exported.getvalue()  # without a copy
         return engine
 
-    def load(
-        self, engine: bytes | memoryview, envelope: Envelope, *, threads: int | None, instances: int
-    ) -> OpenVinoEngine:
+    def load(self, engine: bytes | memoryview, envelope: Envelope, options: LoadOptions) -> OpenVinoEngine:
         """Import engine bytes."""
         bounds = bounds_of(envelope.options, envelope.inputs)
         saturated = saturated_of(envelope.options, len(envelope.inputs))
         properties: dict[str, Any] = {k: v for k, v in envelope.options.items() if k not in (INDICES, SATURATED)}
         properties["CPU_RUNTIME_CACHE_CAPACITY"] = KEPT_KERNELS
-        if threads is not None:
+        if (threads := options.threads) is not None:
             cores = len(os.sched_getaffinity(0))
-            streams = max(1, min(instances, cores // threads))
+            streams = max(1, min(options.instances, cores // threads))
             properties["INFERENCE_NUM_THREADS"] = threads * streams
             properties["NUM_STREAMS"] = str(streams)
             if threads < cores:

@@ -85,35 +85,18 @@ FLOAT32_INTEGERS = 2**24
 
 
 CONSTANT_INPUTS = {
-    "AffineGrid": (1,),
-    "BitShift": (1,),
-    "CenterCropPad": (1,),
+    **dict.fromkeys(
+        "AffineGrid BitShift CenterCropPad CumSum Expand OneHot ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp"
+        " ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Reshape Split Squeeze Tile TopK"
+        " Trilu Unsqueeze".split(),
+        (1,),
+    ),
     "ConstantOfShape": (0,),
-    "Expand": (1,),
     "MatMulNBits": (1, 2, 3),
-    "OneHot": (1,),
     "Pad": (1, 2, 3),
     "Range": (0, 1, 2),
-    "Reshape": (1,),
     "Resize": (1, 2, 3),
     "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "Squeeze": (1,),
-    "Tile": (1,),
-    "TopK": (1,),
-    "Trilu": (1,),
-    "Unsqueeze": (1,),
-    "ReduceMax": (1,),
-    "ReduceMean": (1,),
-    "ReduceMin": (1,),
-    "ReduceProd": (1,),
-    "ReduceSum": (1,),
-    "ReduceL1": (1,),
-    "ReduceL2": (1,),
-    "ReduceLogSum": (1,),
-    "ReduceLogSumExp": (1,),
-    "ReduceSumSquare": (1,),
-    "CumSum": (1,),
     "QuantizeLinear": (1, 2),
     "DequantizeLinear": (1, 2),
 }

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from trtnode.engines.errors import QuantizationError
 from trtnode.partitioner.model.loading import view_model
-from trtnode.partitioner.model.opset_versions import means_the_same
+from trtnode.partitioner.model.opset_versions import keeps_its_meaning
 from trtnode.partitioner.model.values import holds_map
 
 
@@ -29,7 +29,7 @@ def raised_copy(model: onnx.ModelProto, wanted: int, ir_version: int) -> ir.Mode
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), wanted)
     work = _viewed(model)
     if opset < wanted:
-        if all(_keeps_its_meaning(op, opset, wanted) for op in work.graph.all_nodes() if not op.domain):
+        if all(keeps_its_meaning(op, opset, wanted) for op in work.graph.all_nodes()):
             work.opset_imports[""] = wanted
         else:
             work = _viewed(_converted(model, opset, wanted))
@@ -43,12 +43,6 @@ def _viewed(model: onnx.ModelProto) -> ir.Model:
     copied = onnx.ModelProto()
     copied.CopyFrom(model)  # the view takes the types of such values out
     return view_model(copied, pathlib.Path("model"))
-
-
-def _keeps_its_meaning(op: ir.Node, opset: int, wanted: int) -> bool:
-    if not onnx.defs.has(op.op_type, wanted, "") or onnx.defs.get_schema(op.op_type, wanted, "").deprecated:
-        return False
-    return means_the_same(op, wanted, opset)
 
 
 def _converted(model: onnx.ModelProto, opset: int, wanted: int) -> onnx.ModelProto:

@@ -51,7 +51,6 @@ class QuantizationScheme:
     """The form of quantized model that an engine library computes fastest.
 
     Attributes:
-        name: Name of the backend.
         signed: True if activations are int8 around zero; else they are uint8 with a zero point.
         weighted: Operators whose inputs are quantized, constant ones for each output channel.
         followers: Operators whose inputs are quantized too where all of them come from quantized nodes.
@@ -61,7 +60,6 @@ class QuantizationScheme:
         numbers: The numbers of weights, and of activations where these are signed.
     """
 
-    name: str
     signed: bool = False
     weighted: frozenset[str] = frozenset(WEIGHT_AXES)
     followers: frozenset[str] = frozenset()
@@ -79,14 +77,14 @@ class QuantizationScheme:
         return dataclasses.replace(self, signed=True, numbers=FLOAT8)
 
 
+ON_GPU = QuantizationScheme(signed=True, residual_only=True, on_processor=False)
+"""Q/DQ on the inputs of what computes, and on the residual branch; zero points are 0 and biases float (TensorRT
+developer guide, "Working with Quantized Types")."""
+
 SCHEMES: Mapping[str, QuantizationScheme] = {
-    # Q/DQ on the inputs of what computes, and on the residual branch; zero points are 0 and biases float
-    # (TensorRT developer guide, "Working with Quantized Types").
-    "tensorrt": QuantizationScheme(name="tensorrt", signed=True, residual_only=True, on_processor=False),
-    "tensorrt-rtx": QuantizationScheme(name="tensorrt-rtx", signed=True, residual_only=True, on_processor=False),
-    TYPED_ONNX: QuantizationScheme(name=TYPED_ONNX, signed=True, residual_only=True, on_processor=False),
+    **dict.fromkeys(("tensorrt", "tensorrt-rtx", TYPED_ONNX), ON_GPU),
     # Never signed: OpenVINO 2026.4 computes a Concat of int8 with unequal scales wrong. Never AveragePool: it pads
     # uint8 with 0 instead of the zero point.
-    "openvino": QuantizationScheme(name="openvino", followers=frozenset({"Add", "Concat"}) | MOVING),
+    "openvino": QuantizationScheme(followers=frozenset({"Add", "Concat"}) | MOVING),
 }
 """The scheme of each target, by name of the backend."""

@@ -16,7 +16,7 @@ from trtnode.engines.artifact.envelope import EMPTY, INDICES, TARGETS, Device, E
 from trtnode.engines.artifact.sidecars import engine_bytes
 from trtnode.engines.backends.names import target_problem
 from trtnode.engines.backends.plugins import find_library, foreign, own
-from trtnode.engines.backends.protocols import Backend, Engine, Origin
+from trtnode.engines.backends.protocols import Backend, Engine, LoadOptions, Origin
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.errors import BackendMissingError, EngineError, EngineRejectedError
 from trtnode.engines.precision.boundary_types import may_hold
@@ -147,14 +147,8 @@ def load_engine(
         run.trust.check(envelope, segment)
     if profiled:
         envelope = dataclasses.replace(envelope, options={**envelope.options, **backend.profiling_options})
-    loaded = backend.load(
-        engine,
-        envelope.without(EMPTY),
-        threads=run.threads,
-        instances=run.instances,
-        shares_cores=run.shares_cores,
-        origin=origin,
-    )
+    options = LoadOptions(threads=run.threads, instances=run.instances, shares_cores=run.shares_cores, origin=origin)
+    loaded = backend.load(engine, envelope.without(EMPTY), options)
     loaded.empty_places = envelope.empty_places
     return loaded
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import onnx
 
 from trtnode.engines.artifact.envelope import Device, Envelope
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.protocols import Backend, Origin
+from trtnode.engines.backends.protocols import DEFAULTS, Backend, Buffer, Engine, LoadOptions
 from trtnode.engines.errors import BuildError, EngineError, EngineRejectedError
 from trtnode.engines.onnxruntime.limits import native_version
-from trtnode.engines.onnxruntime.session import NativeSession, runs_as_array, with_basic_optimizations
-from trtnode.engines.sparse.engine import SparseEngine
+from trtnode.engines.onnxruntime.session import BoundSession, NativeSession, runs_as_array, with_basic_optimizations
 from trtnode.engines.sparse.library import LIBRARY, VERSION, instructions, missing_reason
 from trtnode.engines.sparse.rewriting import with_sparse_layers
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
@@ -71,16 +70,7 @@ class SparseBackend(Backend):
             raise BuildError(str(error)) from error
         return rewritten.SerializeToString(deterministic=True)
 
-    def load(
-        self,
-        engine: bytes | memoryview,
-        envelope: Envelope,
-        *,
-        threads: int | None = None,
-        instances: int = 1,
-        shares_cores: bool = True,
-        origin: Origin | None = None,
-    ) -> SparseEngine:
+    def load(self, engine: bytes | memoryview, envelope: Envelope, options: LoadOptions = DEFAULTS) -> SparseEngine:
         """Load engine bytes.
 
         Raises:
@@ -89,7 +79,59 @@ class SparseBackend(Backend):
         try:
             model = read_self_contained(engine)
             name = "a sparse engine"
-            session = NativeSession(model, threads=threads, shares_cores=shares_cores, operators=LIBRARY, name=name)
+            session = NativeSession(
+                model, threads=options.threads, shares_cores=options.shares_cores, operators=LIBRARY, name=name
+            )
         except Exception as error:  # damaged bytes raise protobuf's own error
             raise EngineRejectedError("the sparse engine", str(error)) from error
         return SparseEngine(session, envelope.inputs, envelope.outputs)
+
+
+class SparseEngine(Engine):
+    """Runs of a session on buffers. Engines that were forked share the session."""
+
+    reads_in_place = True
+
+    def __init__(self, session: NativeSession, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self._session = session
+        self._feeds: dict[str, Buffer] = {}
+        self._outputs: Sequence[Buffer] | None = None
+        self._bound: BoundSession | None = None
+
+    def bind(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer] | None) -> None:
+        """Bind the session to buffers. The same ones again cost nothing."""
+        feeds = {spec.name: buffer for spec, buffer in zip(self.inputs, inputs, strict=True)}
+        bound = bool(self._feeds) and all(feeds[name] is buffer for name, buffer in self._feeds.items())
+        if bound and outputs is self._outputs:
+            return
+        self._feeds, self._outputs = feeds, outputs
+        if outputs is not None:
+            results = {spec.name: buffer for spec, buffer in zip(self.outputs, outputs, strict=True)}
+            self._bound = self._session.bind({**feeds, **results})
+
+    def run(self) -> Sequence[Buffer]:
+        """Run on the bound buffers.
+
+        Raises:
+            ExecutionError: ONNX Runtime failed.
+        """
+        if self._outputs is None:
+            return self._session.run(self._feeds, [spec.name for spec in self.outputs])
+        assert self._bound is not None
+        self._bound.run()
+        return self._outputs
+
+    def run_on(self, inputs: Sequence[Buffer]) -> Sequence[Buffer]:
+        """Run on arrays wherever they are.
+
+        Raises:
+            ExecutionError: ONNX Runtime failed.
+        """
+        feeds = {spec.name: array for spec, array in zip(self.inputs, inputs, strict=True)}
+        return self._session.run(feeds, [spec.name for spec in self.outputs])
+
+    def fork(self) -> SparseEngine:
+        """Return another engine of the same session, which keeps no state between runs."""
+        return SparseEngine(self._session, self.inputs, self.outputs)

@@ -81,15 +81,10 @@ def _matrices(op: ir.Node) -> Iterator[tuple[np.ndarray, tuple[int, ...]]]:
             continue
         array = constant.numpy()
         shape = tuple(array.shape)
-        if op.op_type == "MatMul" or (op.op_type == "Gemm" and not _flag(op, "transB")):
+        if op.op_type == "MatMul" or (op.op_type == "Gemm" and not op.attributes.get_int("transB", 0)):
             array = array.swapaxes(-1, -2)
         rows = array.shape[0] if op.op_type in ("Conv", "Gemm") else int(np.prod(array.shape[:-1]))
         yield array.reshape(rows, -1), shape
-
-
-def _flag(op: ir.Node, name: str) -> bool:
-    attribute = op.attributes.get(name)
-    return attribute is not None and bool(attribute.as_int())
 
 
 def _is_two_of_four(matrix: np.ndarray) -> bool:

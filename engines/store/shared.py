@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Literal, Self, TypeVar
 
+from trtnode.engines.artifact.cache import Entry
 from trtnode.engines.artifact.machine_key import MachineKey
-from trtnode.engines.artifact.second_tier import Entry
 from trtnode.engines.errors import KeyFileError
 from trtnode.engines.store.places import is_url, place_of
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from trtnode.engines.artifact.envelope import TARGETS, Device, Envelope
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
-from trtnode.engines.backends.protocols import Backend, ModelReading, Origin, PrecisionSupport
+from trtnode.engines.backends.protocols import DEFAULTS, Backend, LoadOptions, ModelReading, PrecisionSupport
 from trtnode.engines.cuda.context import has_driver, open_device
 from trtnode.engines.cuda.devices import find_gpu
 from trtnode.engines.cuda.streams import STREAMS, StreamPool
@@ -167,25 +167,13 @@ class TensorRtBackend(Backend):
             taken = dataclasses.replace(taken, timing_cache=None)  # nothing is measured where no GPU is
         return build_engine(self._module(), model, taken)
 
-    def load(
-        self,
-        engine: bytes | memoryview,
-        envelope: Envelope,
-        *,
-        threads: int | None = None,
-        instances: int = 1,
-        shares_cores: bool = True,
-        origin: Origin | None = None,
-    ) -> TensorRtEngine:
+    def load(self, engine: bytes | memoryview, envelope: Envelope, options: LoadOptions = DEFAULTS) -> TensorRtEngine:
         """Deserialize engine bytes for the streams of the first GPU.
 
         Args:
             engine: As built.
             envelope: Already verified.
-            threads: Not used: the host computes nothing.
-            instances: Not used: all models share the streams.
-            shares_cores: Not used, as ``threads``.
-            origin: The source of weights for an engine that holds none.
+            options: The origin alone is used: the host computes nothing, and all models share the streams.
 
         Raises:
             BackendMissingError: A part of the installation is missing.
@@ -193,7 +181,7 @@ class TensorRtBackend(Backend):
         """
         trt, streams = self._module(), self.streams()
         with streams.device:
-            loaded = deserialize(trt, engine, envelope, origin)
+            loaded = deserialize(trt, engine, envelope, options.origin)
         return TensorRtEngine(loaded, streams, envelope.inputs, envelope.outputs)
 
     @functools.cache  # noqa: B019  (one backend a process)

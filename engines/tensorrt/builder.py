@@ -6,7 +6,6 @@ follows the documented Python API; the library is an argument.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import pathlib
 from collections.abc import Sequence
@@ -27,26 +26,6 @@ from trtnode.engines.tensorrt.refit import Weights, hand_over, take_weights
 from trtnode.engines.tensorrt.targets import set_targets
 
 logger = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BuildSettings:
-    """Settings of one build, its shapes, and the measurements of earlier builds."""
-
-    options: TensorRtOptions = dataclasses.field(default_factory=TensorRtOptions)
-    """Of the builder."""
-    profiles: Sequence[Profile] = ()
-    """Shapes to build for; none where every input's shape is fixed."""
-    timing_cache: bytes | None = b""
-    """Measurements of earlier builds; None where none are to be kept."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltPlan:
-    """Engine bytes, and the measurements of this build and those before it."""
-
-    engine: bytes
-    timing_cache: bytes
 
 
 def properties(options: TensorRtOptions) -> dict[str, str]:
@@ -85,24 +64,29 @@ def build_engine(trt: Any, model: pathlib.Path, options: BuildOptions) -> bytes:
     """
     file = options.timing_cache
     measured = None if file is None else file.read_bytes() if file.exists() else b""
-    settings = BuildSettings(options=options.tensorrt, profiles=options.profiles, timing_cache=measured)
-    plan = build_plan(trt, model, settings)
-    if file is not None and plan.timing_cache != measured:
+    engine, timing_cache = build_plan(trt, model, options, measured)
+    if file is not None and timing_cache != measured:
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, plan.timing_cache)
+            write_atomically(file, timing_cache)
         except (OSError, OutputFileError) as error:
             logger.warning("What TensorRT measured can't be kept: %s", error)
-    return plan.engine
+    return engine
 
 
-def build_plan(trt: Any, model: pathlib.Path, settings: BuildSettings) -> BuiltPlan:
+def build_plan(
+    trt: Any, model: pathlib.Path, options: BuildOptions, measured: bytes | None = b""
+) -> tuple[bytes, bytes]:
     """Build an ONNX file.
 
     Args:
         trt: The tensorrt module.
         model: A segment as a standalone model.
-        settings: Of the build.
+        options: Of the build, with its shapes.
+        measured: Measurements of earlier builds; None where none are to be kept.
+
+    Returns:
+        Engine bytes, and the measurements of this build and those before it.
 
     Raises:
         BackendMissingError: TensorRT does not start.
@@ -118,16 +102,15 @@ def build_plan(trt: Any, model: pathlib.Path, settings: BuildSettings) -> BuiltP
         raise BuildError(first_refusal(parser, log).detail)
     check_tensors(network, proto)
     _keep_row_major(trt, network)
-    config = _configure(trt, builder, settings.options)
+    config = _configure(trt, builder, options.tensorrt)
     # The config does not keep it alive.
-    cache = None if settings.timing_cache is None else _set_timing_cache(config, settings.timing_cache)
-    _add_profiles(builder, network, config, settings.profiles)
+    cache = None if measured is None else _set_timing_cache(config, measured)
+    _add_profiles(builder, network, config, options.profiles)
     config.progress_monitor = make_monitor(trt)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise BuildError(f"TensorRT found no engine: {first_line(log.last() or '')}")
-    measured = b"" if cache is None else bytes(memoryview(cache.serialize()))
-    return BuiltPlan(engine=bytes(memoryview(plan)), timing_cache=measured)
+    return bytes(memoryview(plan)), b"" if cache is None else bytes(memoryview(cache.serialize()))
 
 
 def parse(parser: Any, proto: onnx.ModelProto, weights: Weights, path: pathlib.Path) -> bool:

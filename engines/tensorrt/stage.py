@@ -20,7 +20,6 @@ from trtnode.engines.cuda.streams import DeviceTensor, DeviceTensors, ExecutionS
 from trtnode.engines.errors import EMPTY_TENSOR, ExecutionError, OutOfRangeError
 from trtnode.engines.tensorrt.labelling.parser import make_logger
 from trtnode.engines.tensorrt.loaded_engine import LoadedEngine, Shape
-from trtnode.engines.tensorrt.output_allocator import new_allocator
 
 
 class TensorRtStage:
@@ -213,3 +212,48 @@ class TensorRtStage:
             if error is not None:
                 raise error
         raise ExecutionError(f"TensorRT: {problem}: {self._logger.told()}")
+
+
+def new_allocator(trt: Any, buffer: DeviceBuffer) -> Any:
+    """Make a ``trt.IOutputAllocator`` over the memory of one output.
+
+    Args:
+        trt: The tensorrt module.
+        buffer: Grows as the engine asks.
+
+    Returns:
+        An allocator with the ``shape`` of the last run, and the ``error`` that kept it from allocating, else None.
+    """
+    return _allocator_class(trt)(buffer)
+
+
+@functools.cache
+def _allocator_class(trt: Any) -> Any:
+    class OutputAllocator(trt.IOutputAllocator):  # type: ignore[misc]
+        def __init__(self, buffer: DeviceBuffer) -> None:
+            trt.IOutputAllocator.__init__(self)
+            self.shape: tuple[int, ...] | None = None
+            self.error: Exception | None = None
+            self._buffer = buffer
+
+        def reallocate_output(self, tensor_name: str, memory: int, size: int, alignment: int) -> int:  # noqa: ARG002
+            try:
+                return self._buffer.fit(size)
+            except Exception as error:  # the library would print it and lose it
+                self.error = error
+                return 0
+
+        def reallocate_output_async(
+            self,
+            tensor_name: str,
+            memory: int,
+            size: int,
+            alignment: int,
+            stream: int,  # noqa: ARG002
+        ) -> int:
+            return self.reallocate_output(tensor_name, memory, size, alignment)
+
+        def notify_shape(self, tensor_name: str, dims: Any) -> None:  # noqa: ARG002
+            self.shape = tuple(dims)
+
+    return OutputAllocator

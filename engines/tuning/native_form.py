@@ -8,8 +8,8 @@ import pathlib
 
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.backends.names import NATIVE
-from trtnode.engines.build import jobs
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext
+from trtnode.engines.build.file_check import check_compiled
 from trtnode.engines.errors import EngineError
 from trtnode.engines.inputs.input_uses import uses_of
 from trtnode.engines.inputs.source import cleaned
@@ -57,7 +57,7 @@ def native_form(context: CompileContext, graph: Graph) -> NativeForm:
         write_model(embed_engines(graph, (), {}), path)
         inputs, uses = context.sampled_inputs(graph), uses_of(graph)
         given, call = context.options.check_inputs, context.worker.call
-        problem = call(jobs.check_compiled, TIMEOUT_S, path, source.path, inputs, given, uses, engines=False)
+        problem = call(check_compiled, TIMEOUT_S, path, source.path, inputs, given, uses, engines=False)
     except (EngineError, PartitionError) as error:
         problem = str(error)
     if problem is not None:

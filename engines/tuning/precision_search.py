@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.refusal import Refusal
-from trtnode.engines.build.builder import BuiltEngine, EngineBuilder
-from trtnode.engines.build.built_partition import BuiltPartition
+from trtnode.engines.build.builder import BuiltEngine, BuiltPartition, EngineBuilder
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.errors import CalibrationDataError, EngineError, MetricError
 from trtnode.engines.precision.accuracy_budget import Figures

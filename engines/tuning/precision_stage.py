@@ -17,8 +17,7 @@ from trtnode.engines.backends.build_environment import measuring_environment
 from trtnode.engines.backends.cpu_features import precision_warnings, usable_flags
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.registry import get_backend
-from trtnode.engines.build.builder import EngineBuilder
-from trtnode.engines.build.built_partition import BuiltPartition
+from trtnode.engines.build.builder import BuiltPartition, EngineBuilder
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.errors import EngineError, PrecisionError

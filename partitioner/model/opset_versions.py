@@ -101,6 +101,14 @@ def means_the_same(op: ir.Node, version: int, older: int) -> bool:
     return same and _types_fit(op, old)
 
 
+def keeps_its_meaning(op: ir.Node, version: int, newer: int) -> bool:
+    """Return whether a node of one ONNX opset computes the same under a newer opset, as one of another domain does."""
+    if op.domain:
+        return True
+    known = onnx.defs.has(op.op_type, newer, "") and not onnx.defs.get_schema(op.op_type, newer, "").deprecated
+    return known and means_the_same(op, newer, version)
+
+
 _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 
 REDEFINED = {"PRelu": 7}

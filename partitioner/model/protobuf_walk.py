@@ -48,7 +48,7 @@ class Parts:
     def _walk(self, holder: Iterable[onnx.NodeProto]) -> None:
         bearers = [node for node in holder if node.attribute]
         self.bearers += bearers
-        for subgraph in _subgraphs(bearers):
+        for subgraph in subgraphs_within(bearers):
             self.graphs.append(subgraph)
             self.bearers += [node for node in subgraph.node if node.attribute]
 
@@ -75,7 +75,7 @@ def nodes_within(holder: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """Yield nodes, then those of their subgraphs."""
     listed = list(holder)
     yield from listed
-    for subgraph in _subgraphs(listed):
+    for subgraph in subgraphs_within(listed):
         yield from subgraph.node
 
 
@@ -84,9 +84,10 @@ def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     return Parts(proto).tensors()
 
 
-def _subgraphs(holder: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
+def subgraphs_within(holder: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
+    """Yield the subgraphs of nodes, each before those in it."""
     for node in holder:
         for attribute in node.attribute:
             for subgraph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
                 yield subgraph
-                yield from _subgraphs(subgraph.node)
+                yield from subgraphs_within(subgraph.node)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -18,26 +19,27 @@ RESIZE_OPSET = 18
 """The first opset whose Resize has ``antialias`` and ``axes``."""
 
 
-class Block(Protocol):
+class Block(abc.ABC):
     """A step from tensor to tensor."""
 
-    opset: ClassVar[int]
-    """The oldest ONNX opset that has the block's nodes."""
+    __slots__ = ()
 
-    names: ClassVar[tuple[str, ...]]
+    opset: ClassVar[int] = OLDEST_OPSET
+    """The oldest ONNX opset that has the block's nodes."""
+    names: ClassVar[tuple[str, ...]] = ()
     """Names of the results; empty if the only result keeps the name of the block's input."""
 
+    @abc.abstractmethod
     def apply(self, tensor: Tensor, write: NodeWriter) -> tuple[Tensor, ...]:
         """Add the block's nodes behind a tensor.
 
         Raises:
             BlockError: The block doesn't fit the tensor.
         """
-        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Resize:
+class Resize(Block):
     """Bilinear resize of images to one size with antialiasing (ONNX Resize).
 
     It computes as Pillow's ``Image.resize``, but gives float32, where Pillow rounds after each direction.
@@ -47,7 +49,6 @@ class Resize:
     """
 
     opset: ClassVar[int] = RESIZE_OPSET
-    names: ClassVar[tuple[str, ...]] = ()
 
     size: tuple[int, int]
 
@@ -68,15 +69,12 @@ class Resize:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class CenterCrop:
+class CenterCrop(Block):
     """Crop of images to their middle, rounded half a pixel towards the top left.
 
     Attributes:
         size: Height and width.
     """
-
-    opset: ClassVar[int] = OLDEST_OPSET
-    names: ClassVar[tuple[str, ...]] = ()
 
     size: tuple[int, int]
 
@@ -99,11 +97,8 @@ class CenterCrop:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SwapColors:
+class SwapColors(Block):
     """Reversal of the three colours: RGB becomes BGR, and BGR becomes RGB."""
-
-    opset: ClassVar[int] = OLDEST_OPSET
-    names: ClassVar[tuple[str, ...]] = ()
 
     def apply(self, tensor: Tensor, write: NodeWriter) -> tuple[Tensor, ...]:
         """See ``Block``."""
@@ -116,15 +111,12 @@ class SwapColors:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ChangeLayout:
+class ChangeLayout(Block):
     """Transposition of images to another layout.
 
     Attributes:
         layout: Layout of the result.
     """
-
-    opset: ClassVar[int] = OLDEST_OPSET
-    names: ClassVar[tuple[str, ...]] = ()
 
     layout: Layout
 
@@ -139,7 +131,7 @@ class ChangeLayout:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Normalize:
+class Normalize(Block):
     """``(x * scale - mean) / std`` in float32, or in the floating-point type of the images.
 
     Attributes:
@@ -147,9 +139,6 @@ class Normalize:
         mean: One number, or one a channel.
         std: Likewise; none is zero.
     """
-
-    opset: ClassVar[int] = OLDEST_OPSET
-    names: ClassVar[tuple[str, ...]] = ()
 
     scale: float
     mean: tuple[float, ...]
@@ -178,15 +167,12 @@ class Normalize:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cast:
+class Cast(Block):
     """Conversion to another element type; integers are truncated, not rounded (ONNX Cast).
 
     Attributes:
         dtype: Element type of the result.
     """
-
-    opset: ClassVar[int] = OLDEST_OPSET
-    names: ClassVar[tuple[str, ...]] = ()
 
     dtype: ir.DataType
 
@@ -196,10 +182,9 @@ class Cast:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Softmax:
+class Softmax(Block):
     """Softmax along the last axis, which are the classes."""
 
-    opset: ClassVar[int] = OLDEST_OPSET
     names: ClassVar[tuple[str, ...]] = ("probabilities",)
 
     def apply(self, tensor: Tensor, write: NodeWriter) -> tuple[Tensor, ...]:
@@ -208,7 +193,7 @@ class Softmax:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TopK:
+class TopK(Block):
     """The best classes with their scores, best first; the first of equal ones wins (ONNX TopK).
 
     Attributes:
@@ -216,7 +201,6 @@ class TopK:
         labels: Name of each class; if empty, the result holds numbers.
     """
 
-    opset: ClassVar[int] = OLDEST_OPSET
     names: ClassVar[tuple[str, ...]] = ("scores", "labels")
 
     k: int

@@ -14,6 +14,7 @@ from trtnode.partitioner.errors import ModelFileError, PipelineError
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import load_model, view_model
 from trtnode.partitioner.model.new_values import NewNames
+from trtnode.partitioner.model.opset_versions import keeps_its_meaning
 from trtnode.partitioner.model.values import all_values, dimensions
 from trtnode.partitioner.passes.clean_up import inline_functions, lift_constants
 from trtnode.partitioner.pipelines.blocks import OLDEST_OPSET
@@ -58,7 +59,7 @@ def at_opset(model: ir.Model, opset: int, place: Place) -> ir.Model:
         PipelineError: ONNX's converter refuses the model.
     """
     own = opset_of(model)
-    if own == opset or all(_has_one_version(op, own, opset) for op in model.graph.all_nodes()):
+    if own == opset or all(keeps_its_meaning(op, own, opset) for op in model.graph.all_nodes()):
         model.opset_imports[""] = opset
         return model
     try:
@@ -68,16 +69,6 @@ def at_opset(model: ir.Model, opset: int, place: Place) -> ir.Model:
         text = f"can't be raised from opset {own} to the pipeline's, {opset} ({reason}); export it for opset {opset}"
         raise PipelineError(place, text) from error
     return view_model(proto, pathlib.Path(prefix_of(place)))
-
-
-def _has_one_version(op: ir.Node, opset: int, newer: int) -> bool:
-    """Return whether an operator has the same version at two opsets."""
-    if op.domain:
-        return True
-    if not onnx.defs.has(op.op_type, opset, "") or not onnx.defs.has(op.op_type, newer, ""):
-        return False
-    versions = {onnx.defs.get_schema(op.op_type, version, "").since_version for version in (opset, newer)}
-    return len(versions) == 1
 
 
 def set_apart(graph: ir.Graph, prefix: str) -> None:

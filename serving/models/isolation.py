@@ -16,9 +16,8 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from trtnode.engines.artifact.cache import EngineCache, engine_key
+from trtnode.engines.artifact.cache import EngineCache, SecondTier, engine_key
 from trtnode.engines.artifact.files import hashes_outside, sha256_of_file, write_model
-from trtnode.engines.artifact.second_tier import SecondTier
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.build_environment import machine_parts
 from trtnode.engines.build.options import CompileOptions

@@ -38,7 +38,7 @@ class CudaSessions(ReferenceBackend):
     name = NAME
     on_cpu = False
 
-    def load(self, engine: bytes | memoryview, envelope: Envelope, **_: Any) -> SessionEngine:  # type: ignore[override]
+    def load(self, engine: bytes | memoryview, envelope: Envelope, _: Any = None) -> SessionEngine:  # type: ignore[override]
         return SessionEngine(read_self_contained(engine), streams(), envelope.inputs, envelope.outputs)
 
 

@@ -46,8 +46,8 @@ class UnreliableBackend(ReferenceBackend):
                 raise BuildError(f"{op} is too hard.")
         return super().build(model, options)
 
-    def load(self, engine: bytes, envelope: Any, **options: Any) -> ReferenceEngine:
-        loaded = super().load(engine, envelope, **options)
+    def load(self, engine: bytes, envelope: Any, *options: Any) -> ReferenceEngine:
+        loaded = super().load(engine, envelope, *options)
         lies = any(node.op_type in self.miscomputes for node in onnx.ModelProto.FromString(engine).graph.node)
         return ShiftedEngine(loaded._evaluator, loaded.inputs, loaded.outputs) if lies else loaded
 

@@ -28,8 +28,8 @@ ENGINE = EngineLibrary("{module}:Backend", place={place})
 class Backend(ReferenceBackend):
     name = "{name}"
 
-    def load(self, engine, envelope, **options):
-        loaded = super().load(engine, envelope, **options)
+    def load(self, engine, envelope, *options):
+        loaded = super().load(engine, envelope, *options)
         evaluate = loaded._evaluator
         return ReferenceEngine(lambda feeds: [a + np.ones((), a.dtype) * {shift} for a in evaluate(feeds)],
             envelope.inputs, envelope.outputs)

@@ -35,12 +35,12 @@ def model_of(nodes: str, *, opset: int = 18, shape: Sequence[int | str] = SHAPE,
         f'<ir_version: 8, opset_import: ["": {opset}]> g (float[{sizes}] x) => (float[{free}] y{outputs}) {{ {nodes} }}'
     )
     arrays = {name: np.array(number, np.float32) for name, number in CONSTANTS.items()}
-    arrays |= {"last": np.array([-1]), "channel": np.array([1]), "eight": np.array([8])}
+    arrays |= {"last": np.array([-1]), "channel": np.array([1])}
     arrays |= {"ones": np.ones(2, np.float32), "zeros": np.zeros(2, np.float32), "true": np.array(True)}
     tensors = {name: onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()}
     tensors |= {t.name: t for t in (weights("scale", 10), weights("bias", 10), weights("w", 8, 8, 1, 1))}
     tensors |= {t.name: t for t in (weights("cs", 8, 1, 1), weights("cb", 8, 1, 1), weights("w3", 8, 8, 3, 3))}
-    tensors |= {f"{kind}{n}": weights(f"{kind}{n}", n) for kind in "sbmv" for n in (8, 16)}
+    tensors |= {f"{kind}8": weights(f"{kind}8", 8) for kind in "sbmv"}
     read = dict.fromkeys(name for node in model.graph.node for name in node.input)
     model.graph.initializer.extend(tensors[name] for name in read if name in tensors)
     return model

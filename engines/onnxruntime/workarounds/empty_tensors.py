@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 
-from trtnode.engines.onnxruntime.workarounds.mentioned import mentions
-from trtnode.partitioner.errors import PartitionError
+from trtnode.engines.onnxruntime.workarounds.mentioned import model_with
 from trtnode.partitioner.model import protobuf_walk
-from trtnode.partitioner.model.loading import read_proto
 
 ENDING = ("ConvTranspose", "GRU", "LSTM")
 """Found by running every case of the onnx suite with each of its sizes as 0. Division by 0, and empty work shared out
@@ -23,12 +21,9 @@ def inputs_behind_which_kernels_end(source: pathlib.Path | onnx.ModelProto) -> M
     Args:
         source: A file or a small model.
     """
-    if not mentions(source, ENDING):
+    model = model_with(source, ENDING)
+    if model is None:
         return {}
-    try:
-        model = source if isinstance(source, onnx.ModelProto) else read_proto(source)
-    except (OSError, PartitionError):
-        return {}  # ONNX Runtime says what is wrong
     ending = {name: name for name in ENDING}
     for function in model.functions:  # a function may call one that stands behind it, but exporters write none such
         if found := next(_within(function.node, ending), None):

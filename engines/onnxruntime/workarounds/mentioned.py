@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import onnx
 from google.protobuf.message import DecodeError
 
+from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.loading import read_proto
 from trtnode.partitioner.model.mapped_weights import read_around_weights
 
 
@@ -27,3 +29,13 @@ def mentions(source: pathlib.Path | onnx.ModelProto, names: Sequence[str]) -> bo
         return mentions(around[0], names)
     with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return any(data.find(name.encode()) >= 0 for name in names)
+
+
+def model_with(source: pathlib.Path | onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto | None:
+    """Return a model that ``mentions`` one of the names; None for others, and for a file that can't be read."""
+    if not mentions(source, names):
+        return None
+    try:
+        return source if isinstance(source, onnx.ModelProto) else read_proto(source)
+    except (OSError, PartitionError):
+        return None  # ONNX Runtime says what is wrong

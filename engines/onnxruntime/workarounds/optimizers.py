@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 import onnx
 from onnx import TensorProto
 
-from trtnode.engines.onnxruntime.workarounds.mentioned import mentions
-from trtnode.partitioner.errors import PartitionError
+from trtnode.engines.onnxruntime.workarounds.mentioned import model_with
 from trtnode.partitioner.model import protobuf_walk
-from trtnode.partitioner.model.loading import read_proto
 
 MOVES = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 """Operators that QDQPropagationTransformer puts between a DequantizeLinear and a QuantizeLinear of its own."""
@@ -30,12 +28,9 @@ def optimizer_options(source: pathlib.Path | onnx.ModelProto) -> dict[str, str]:
     Args:
         source: A file or a small model.
     """
-    if not mentions(source, ["DequantizeLinear", "QuantizeLinear"]):
+    model = model_with(source, ["DequantizeLinear", "QuantizeLinear"])
+    if model is None:
         return {}
-    try:
-        model = source if isinstance(source, onnx.ModelProto) else read_proto(source)
-    except (OSError, PartitionError):
-        return {}  # ONNX Runtime says what is wrong
     names = [name for name, has_pattern in PATTERNS.items() if any(map(has_pattern, _scopes(model)))]
     return {DISABLED: ";".join(names)} if names else {}
 

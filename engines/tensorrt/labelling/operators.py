@@ -79,20 +79,11 @@ CONSTANT_INPUTS: Mapping[str, tuple[int, ...]] = {
 """Inputs that must be known when the engine is built."""
 
 SIZING_INPUTS: Mapping[str, tuple[int, ...]] = {
-    "BlackmanWindow": (0,),
-    "ConstantOfShape": (0,),
-    "Expand": (1,),
-    "HammingWindow": (0,),
-    "HannWindow": (0,),
-    "Pad": (1,),
+    **dict.fromkeys("BlackmanWindow ConstantOfShape HammingWindow HannWindow".split(), (0,)),
+    **dict.fromkeys("Expand Pad Reshape Split Tile TopK Upsample".split(), (1,)),
     "Range": (0, 1, 2),
-    "Reshape": (1,),
     "Resize": (2, 3),
     "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "Tile": (1,),
-    "TopK": (1,),
-    "Upsample": (1,),
 }
 """Inputs that determine the size of a result: constants, or shape arithmetic inside the engine."""
 

@@ -6,7 +6,8 @@ RepVGG: Making VGG-style ConvNets Great Again, 2021, section 3.3; Vasu et al., M
 Proof. A convolution without bias is a sum over kernel positions, ``y[o, p] = Σ_j W[o, :, j] · x[:, s·p - P + D·j]``,
 where x is 0 outside. It is linear in W, so:
 
-- BatchNormalization of constants is ``a·y + b`` for each channel (``batch_norm``): a scales W[o], and b is a bias.
+- BatchNormalization of constants is ``a·y + b`` for each channel, with ``a = scale / √(variance + ε)`` and
+  ``b = bias - a·mean`` (operator specification, inference form): a scales W[o], and b is a bias.
 - A kernel with padding P' inside one with padding P ≥ P' stands P - P' positions further; zeros around it add nothing.
   Their results have the same size where ``P + P_end - (K - 1)·D`` is the same, for the same stride.
 - The value itself is its convolution by a 1 x 1 identity, for stride 1.
@@ -25,13 +26,20 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.partitioner.model.values import ONNX_DOMAINS
-from trtnode.partitioner.passes.rewrites.batch_norm import Affine, affine_of, is_normalization
 from trtnode.partitioner.passes.rewrites.patterns import array_in, is_closed, is_float32
 from trtnode.partitioner.passes.rewrites.replacement import Place, Writer
 
 SUMS = ("Add", "Sum")
 
 MOST_BRANCHES = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Affine:
+    """A factor and an offset of each channel, float64[channels]."""
+
+    factor: np.ndarray
+    offset: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +55,7 @@ class _Branch:
 
     source: ir.Value
     nodes: tuple[ir.Node, ...]
-    affine: Affine | None
+    affine: _Affine | None
     conv: ir.Node | None
 
 
@@ -134,9 +142,9 @@ def _leaves(root: ir.Node) -> tuple[list[ir.Node], list[ir.Value]]:
 
 def _branch(leaf: ir.Value) -> _Branch:
     norm = leaf.producer()
-    if norm is None or not is_normalization(norm):
+    if norm is None or not _is_normalization(norm):
         return _convolution(leaf, None)
-    affine, source = affine_of(norm), norm.inputs[0]
+    affine, source = _affine_of(norm), norm.inputs[0]
     if affine is None or source is None:
         return _itself(leaf)
     if len(source.uses()) > 1 or source.is_graph_output():
@@ -145,7 +153,7 @@ def _branch(leaf: ir.Value) -> _Branch:
     return dataclasses.replace(branch, nodes=(norm, *branch.nodes), affine=affine)
 
 
-def _convolution(value: ir.Value, affine: Affine | None) -> _Branch:
+def _convolution(value: ir.Value, affine: _Affine | None) -> _Branch:
     conv = value.producer()
     if conv is None or conv.op_type != "Conv" or conv.domain not in ONNX_DOMAINS or conv.inputs[0] is None:
         return _Branch(source=value, nodes=(), affine=affine, conv=None)
@@ -226,7 +234,7 @@ def _kernel(branch: _Branch) -> _Kernel | None:
     )
 
 
-def _identity(like: _Kernel, affine: Affine | None) -> _Kernel | None:
+def _identity(like: _Kernel, affine: _Affine | None) -> _Kernel | None:
     """Return the kernel of the value itself beside others; None where the number of channels or the stride differ."""
     channels, width = like.weights.shape[:2]
     axes = len(like.sizes)
@@ -239,8 +247,26 @@ def _identity(like: _Kernel, affine: Affine | None) -> _Kernel | None:
     return dataclasses.replace(like, weights=wide, bias=moved, begin=nothing, reach=nothing, dilations=(1,) * axes)
 
 
-def _normalized(weights: np.ndarray, bias: np.ndarray, affine: Affine | None) -> tuple[np.ndarray, np.ndarray]:
+def _normalized(weights: np.ndarray, bias: np.ndarray, affine: _Affine | None) -> tuple[np.ndarray, np.ndarray]:
     if affine is None:
         return weights, bias.astype(np.float64)
     factor = affine.factor.reshape(-1, *(1,) * (weights.ndim - 1))
     return weights * factor, bias * affine.factor + affine.offset
+
+
+def _affine_of(op: ir.Node) -> _Affine | None:
+    """Return what a BatchNormalization does to each channel; None where it isn't of float32 constants."""
+    arrays = [array_in(value) for value in op.inputs[1:5]]
+    in_training = op.attributes.get_int("training_mode", 0) or not op.attributes.get_int("spatial", 1)
+    if in_training or len(arrays) != 4 or sum(bool(v.name and v.uses()) for v in op.outputs[1:]):
+        return None
+    if any(array is None or array.dtype != np.float32 for array in arrays):
+        return None
+    scale, shift, mean, variance = (array.astype(np.float64) for array in arrays if array is not None)
+    factor = scale / np.sqrt(variance + op.attributes.get_float("epsilon", 1e-5))
+    return _Affine(factor, shift - factor * mean)
+
+
+def _is_normalization(op: ir.Node | None) -> bool:
+    """Return whether a node is a BatchNormalization of ONNX's own domain."""
+    return op is not None and op.op_type == "BatchNormalization" and op.domain in ONNX_DOMAINS

@@ -98,8 +98,8 @@ class EngineOfOneRow(ReferenceEngine):
 class BackendOfOneRow(ReferenceBackend):
     name = "one-row"
 
-    def load(self, engine: bytes, envelope: Any, **options: Any) -> ReferenceEngine:
-        loaded = super().load(engine, envelope, **options)
+    def load(self, engine: bytes, envelope: Any, *options: Any) -> ReferenceEngine:
+        loaded = super().load(engine, envelope, *options)
         return EngineOfOneRow(loaded._evaluator, loaded.inputs, loaded.outputs)
 
 

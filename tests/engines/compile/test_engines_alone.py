@@ -139,7 +139,7 @@ def test_only_trusted_operators_pass_where_the_reference_refuses_too(
     monkeypatch.setattr(jobs, "ReferenceSession", refuse)
     monkeypatch.setattr(jobs, "open_refused", refuse_nodes)
 
-    problems = jobs.check_by_reference(source, (), segments, None)
+    problems = jobs.check_segments(source, (), segments, None, natively=False)
 
     assert problems == {"unknown": jobs.UNCHECKED}
 

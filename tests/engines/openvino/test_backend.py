@@ -19,6 +19,7 @@ import pytest
 from comparison import RunPlainly
 from trtnode.engines.artifact.envelope import Envelope, current_platform
 from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.backends.protocols import LoadOptions
 from trtnode.engines.backends.registry import get_backend, resolve_engine
 from trtnode.engines.errors import BackendMissingError, BuildError, EngineRejectedError, ExecutionError, OutOfRangeError
 from trtnode.engines.openvino.backend import OpenVinoBackend
@@ -94,7 +95,7 @@ def test_engine_computes_in_float32(engine: OpenVinoEngine) -> None:
 
 
 def test_threads_are_limited_where_asked(backend: OpenVinoBackend, exp: tuple[bytes, Envelope]) -> None:
-    assert backend.load(*exp, threads=1)._compiled.get_property("INFERENCE_NUM_THREADS") == 1
+    assert backend.load(*exp, LoadOptions(threads=1))._compiled.get_property("INFERENCE_NUM_THREADS") == 1
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="there is one core")
@@ -102,7 +103,7 @@ def test_threads_are_limited_where_asked(backend: OpenVinoBackend, exp: tuple[by
 def test_instances_run_at_the_same_time_where_there_are_cores_for_their_threads(
     backend: OpenVinoBackend, exp: tuple[bytes, Envelope], threads: int | None, instances: int, streams: int
 ) -> None:
-    loaded = backend.load(*exp, threads=threads, instances=instances)
+    loaded = backend.load(*exp, LoadOptions(threads=threads, instances=instances))
 
     assert loaded._compiled.get_property("NUM_STREAMS") == streams
 
@@ -111,7 +112,7 @@ def test_instances_run_at_the_same_time_where_there_are_cores_for_their_threads(
 def test_threads_that_leave_cores_to_other_processes_may_run_on_any(
     backend: OpenVinoBackend, exp: tuple[bytes, Envelope]
 ) -> None:
-    assert not backend.load(*exp, threads=1)._compiled.get_property("ENABLE_CPU_PINNING")
+    assert not backend.load(*exp, LoadOptions(threads=1))._compiled.get_property("ENABLE_CPU_PINNING")
 
 
 def test_engine_writes_to_the_buffers_it_is_given(engine: OpenVinoEngine) -> None:
@@ -313,7 +314,7 @@ def test_memory_of_an_engine_does_not_grow_with_every_shape(backend: OpenVinoBac
     weights = np.random.default_rng(0).standard_normal((4, 64, 64)).astype(np.float32)
     proto.graph.initializer.extend(onnx.numpy_helper.from_array(one, f"w{i}") for i, one in enumerate(weights))
     onnx.save(proto, tmp_path / "m.onnx")
-    engine = backend.load(*built(backend, tmp_path / "m.onnx"), threads=1)
+    engine = backend.load(*built(backend, tmp_path / "m.onnx"), LoadOptions(threads=1))
 
     def grown(lengths: range) -> int:
         before = resident_bytes()

@@ -8,7 +8,8 @@ from typing import Any
 import onnx
 import pytest
 
-from trtnode.engines.openvino.labels import ATTRIBUTE_RULES, label
+from trtnode.engines.openvino.labels import label
+from trtnode.engines.openvino.operator_rules import ATTRIBUTE_RULES
 from trtnode.engines.openvino.operators import CONSTANT_INPUTS, SUPPORTED_OPS
 from trtnode.partitioner.cut.labels import CONTRIB_OPS, ReasonCode, Verdict
 from trtnode.partitioner.graph.view import Graph

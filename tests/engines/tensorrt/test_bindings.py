@@ -21,7 +21,7 @@ import pytest
 from real_signatures import READ_ONLY, differences
 from simulated_tensorrt import Simulation, make_tensorrt
 from simulated_tensorrt.surface import FIRST
-from trtnode.engines.tensorrt import builder, layer_times, loaded_engine, output_allocator, refit, stage
+from trtnode.engines.tensorrt import builder, layer_times, loaded_engine, refit, stage
 from trtnode.engines.tensorrt.labelling import parser
 from trtnode.engines.tensorrt.labelling.parser import CODES
 
@@ -51,7 +51,6 @@ PROPERTIES = [
 SOURCES = (
     builder,
     layer_times,
-    output_allocator,
     parser,
     loaded_engine,
     stage,

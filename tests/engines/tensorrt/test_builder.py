@@ -15,7 +15,7 @@ from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.engines.errors import BuildError
 from trtnode.engines.tensorrt import refit
-from trtnode.engines.tensorrt.builder import BuildSettings, build_engine, build_plan, properties
+from trtnode.engines.tensorrt.builder import build_engine, build_plan, properties
 
 BATCHES = ShapeRange(min=(1, 3), opt=(4, 3), max=(8, 3))
 
@@ -34,7 +34,7 @@ def test_simulated_build_is_told_the_settings(version: str, tensorrt: Callable[.
         workspace_mb=1, optimization_level=5, hardware_compatible=True, version_compatible=True, sparse=True
     )
 
-    plan = Plan.from_bytes(build_plan(tensorrt(version=version), model, BuildSettings(options=options)).engine)
+    plan = Plan.from_bytes(build_plan(tensorrt(version=version), model, BuildOptions(tensorrt=options))[0])
 
     assert (plan.settings["level"], plan.settings["limits"]) == (5, {"WORKSPACE": 2**20})
     assert plan.settings["strongly_typed"]
@@ -46,7 +46,7 @@ def test_simulated_build_is_told_the_settings(version: str, tensorrt: Callable[.
 def test_simulated_build_is_told_nothing_that_was_not_asked_for(
     tensorrt: Callable[..., Any], model: pathlib.Path
 ) -> None:
-    plan = Plan.from_bytes(build_plan(tensorrt(), model, BuildSettings()).engine)
+    plan = Plan.from_bytes(build_plan(tensorrt(), model, BuildOptions())[0])
 
     assert (plan.settings["level"], plan.settings["limits"]) == (3, {})
     assert plan.settings["hardware_compatibility_level"] == "NONE"
@@ -77,9 +77,9 @@ def test_simulated_build_gives_only_inputs_of_varying_shape_a_profile(
 ) -> None:
     shapes = {"x": BATCHES, "z": ShapeRange(min=(3,), opt=(3,), max=(3,))}
 
-    plan = build_plan(tensorrt(), dynamic, BuildSettings(profiles=[shapes, shapes]))
+    plan, _ = build_plan(tensorrt(), dynamic, BuildOptions(profiles=(shapes, shapes)))
 
-    shapes_told = [profile["shapes"] for profile in Plan.from_bytes(plan.engine).profiles]
+    shapes_told = [profile["shapes"] for profile in Plan.from_bytes(plan).profiles]
     assert shapes_told == [{"x": [[1, 3], [4, 3], [8, 3]]}] * 2
 
 
@@ -91,9 +91,9 @@ def test_simulated_build_gives_inputs_that_shapes_come_from_a_range_of_values(
     onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
     sizes = ShapeRange(min=(2, 1), opt=(6, 4), max=(12, 24))
 
-    plan = build_plan(tensorrt(), path, BuildSettings(profiles=[{"sizes": sizes}]))
+    plan, _ = build_plan(tensorrt(), path, BuildOptions(profiles=({"sizes": sizes},)))
 
-    assert Plan.from_bytes(plan.engine).profiles[0]["values"] == {"sizes": [[2, 1], [6, 4], [12, 24]]}
+    assert Plan.from_bytes(plan).profiles[0]["values"] == {"sizes": [[2, 1], [6, 4], [12, 24]]}
 
 
 @pytest.mark.parametrize("version", ["10.3.0", "11.4.0.106"])
@@ -107,7 +107,7 @@ def test_simulated_parser_is_handed_large_weights_where_it_takes_them(
     model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
     onnx.save(model, tmp_path / "weights.onnx")
 
-    plan = Plan.from_bytes(build_plan(tensorrt(version=version), tmp_path / "weights.onnx", BuildSettings()).engine)
+    plan = Plan.from_bytes(build_plan(tensorrt(version=version), tmp_path / "weights.onnx", BuildOptions())[0])
 
     built = onnx.ModelProto.FromString(plan.model)
     assert {t.name: onnx.numpy_helper.to_array(t).tolist() for t in built.graph.initializer} == {
@@ -155,18 +155,18 @@ def test_simulated_builds_hand_on_what_they_measured(model: pathlib.Path) -> Non
     simulation = Simulation()
     trt = make_tensorrt(simulation)
 
-    first = build_plan(trt, model, BuildSettings())
-    again = build_plan(trt, model, BuildSettings(timing_cache=first.timing_cache))
+    first = build_plan(trt, model, BuildOptions())
+    again = build_plan(trt, model, BuildOptions(), first[1])
 
     assert simulation.timed_layers == 3
-    assert again.timing_cache == first.timing_cache
+    assert again[1] == first[1]
 
 
 def test_simulated_build_measures_anew_what_another_gpu_has_measured(model: pathlib.Path) -> None:
-    elsewhere = build_plan(make_tensorrt(Simulation(version="11.3.0.1")), model, BuildSettings())
+    elsewhere = build_plan(make_tensorrt(Simulation(version="11.3.0.1")), model, BuildOptions())
     simulation = Simulation()
 
-    build_plan(make_tensorrt(simulation), model, BuildSettings(timing_cache=elsewhere.timing_cache))
+    build_plan(make_tensorrt(simulation), model, BuildOptions(), elsewhere[1])
 
     assert simulation.timed_layers == 3
 
@@ -175,4 +175,4 @@ def test_simulated_build_that_gives_none_fails_with_the_librarys_last_words(
     tensorrt: Callable[..., Any], model: pathlib.Path
 ) -> None:
     with pytest.raises(BuildError, match="TensorRT found no engine: out of memory"):
-        build_plan(tensorrt(build_fails="out of memory"), model, BuildSettings())
+        build_plan(tensorrt(build_fails="out of memory"), model, BuildOptions())

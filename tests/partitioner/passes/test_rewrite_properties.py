@@ -30,32 +30,6 @@ def pairs(draw: st.DrawFn, *choices: int) -> list[int]:
     return draw(st.lists(st.sampled_from(choices), min_size=2, max_size=2))
 
 
-def window(draw: st.DrawFn) -> str:
-    return f"{padding(draw)} kernel_shape = {pairs(draw, 2, 3)}, strides = {pairs(draw, 1, 2)}"
-
-
-def batch_norm(draw: st.DrawFn) -> str:
-    counted = draw(st.sampled_from(("", ", count_include_pad = 1", ", ceil_mode = 1")))
-    mode = draw(st.sampled_from(("nearest", "linear")))
-    place = draw(st.sampled_from(("half_pixel", "asymmetric", "align_corners")))
-    between = draw(
-        st.sampled_from(
-            (
-                f"a = AveragePool<{window(draw)}{counted}>(c)",
-                f"a = MaxPool<{window(draw)}>(c)",
-                f'a = Resize<mode = "{mode}", coordinate_transformation_mode = "{place}">(c, , scales)',
-                "a = GlobalAveragePool(c)",
-                "a = Concat<axis = 3>(c, c)",
-            )
-        )
-    )
-    if draw(st.booleans()):
-        return f"c = Conv(x, w) {between} y = BatchNormalization(a, s8, b8, m8, v8)"
-    kernel = "w3" if draw(st.booleans()) else "w"
-    conv = f"Conv<{padding(draw)} strides = {pairs(draw, 1, 2)}>(c, {kernel})"
-    return f"c = BatchNormalization(x, s8, b8, m8, v8) y = {conv}"
-
-
 def branches(draw: st.DrawFn) -> str:
     """A convolution of nine places beside one of one place or a normalization, mostly with the same reach."""
     strides, spread = pairs(draw, 1, 2), draw(st.sampled_from((1, 2)))
@@ -119,7 +93,6 @@ def constant_if(draw: st.DrawFn) -> str:
 
 FAMILIES: dict[str, tuple[Callable[[st.DrawFn], str], int, set[str]]] = {
     "activation": (activation, 20, {"hard-swish", "hard-sigmoid-operator"}),
-    "batch-norm": (batch_norm, 18, {"batch-norm"}),
     "branches": (branches, 18, {"branches"}),
     "constant-if": (constant_if, 18, {"constant-if"}),
     "norm": (norm, 18, {"layer-norm", "layer-norm-operator", "layer-norm-unscaled"}),
@@ -138,12 +111,9 @@ def models(draw: st.DrawFn, family: str) -> tuple[onnx.ModelProto, np.ndarray]:
     write, opset, _ = FAMILIES[family]
     height = draw(st.integers(5, 8))
     shape = (draw(st.integers(1, 2)), 8, height, 10)
-    declared = ("N", 8, "H", "W" if family in ("batch-norm", "branches") else 10) if draw(st.booleans()) else shape
+    declared = ("N", 8, "H", "W" if family == "branches" else 10) if draw(st.booleans()) else shape
     model = model_of(write(draw), opset=opset, shape=declared)
     read = {name for node in model.graph.node for name in node.input}
-    if "scales" in read:
-        scales = np.array([1, 1, *draw(st.sampled_from(((2, 2), (1.5, 3), (0.5, 1))))], np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(scales, "scales"))
     if "both" in read:
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 3]), "both"))
     size = draw(st.sampled_from((0.01, 1.0, 30.0)))

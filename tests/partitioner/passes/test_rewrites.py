@@ -84,30 +84,6 @@ PLACES = [
         id="branch-of-a-constant-if",
     ),
     pytest.param(
-        "batch-norm",
-        "native",
-        "c = Conv(x, w) a = AveragePool <kernel_shape = [2, 2]> (c) y = BatchNormalization(a, s8, b8, m8, v8)",
-        18,
-        ["Conv", "AveragePool"],
-        id="batch-norm-behind-pooling",
-    ),
-    pytest.param(
-        "batch-norm",
-        "native",
-        "c = Conv(x, w) d = Conv(x, w, b8) e = Concat <axis = 1> (c, d) y = BatchNormalization(e, s16, b16, m16, v16)",
-        18,
-        ["Conv", "Conv", "Concat"],
-        id="batch-norm-behind-concat",
-    ),
-    pytest.param(
-        "batch-norm",
-        "openvino",
-        "c = BatchNormalization(x, s8, b8, m8, v8) y = Conv(c, w)",
-        18,
-        ["Conv"],
-        id="batch-norm-before-a-convolution",
-    ),
-    pytest.param(
         "reshapes",
         "native",
         "r = Relu(x) a = Unsqueeze <axes = [0]> (r) b = Transpose <perm = [1, 0, 2, 3, 4]> (a) "
@@ -188,18 +164,6 @@ KEPT = [
         f"e = Add(v, epsilon) s = Sqrt(e) n = Div(d, s) {AFFINE}",
         "native",
         id="layer-norm-that-onnxruntime-knows",
-    ),
-    pytest.param("c = Conv(x, w) y = BatchNormalization(c, s8, b8, m8, v8)", "openvino", id="batch-norm-engines-fold"),
-    pytest.param(
-        "c = BatchNormalization(x, s8, b8, m8, v8) y = Conv <pads = [1, 1, 1, 1]> (c, w3)",
-        "native",
-        id="batch-norm-before-padding",
-    ),
-    pytest.param(
-        "n = BatchNormalization(x, s8, b8, m8, v8) r = ReduceSum <keepdims = 0> (x) e = Expand(r, eight) "
-        "y = Conv(n, w, e)",
-        "native",
-        id="batch-norm-before-a-convolution-whose-bias-varies",
     ),
     pytest.param("a = Add(x, three) c = Clip(a, zero, six) y = Div(c, six)", "openvino", id="hard-sigmoid"),
     pytest.param(
