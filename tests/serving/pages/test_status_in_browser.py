@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from browser import DumpDom
 from tests.serving.conftest import Running, StartFake, given
-from tests.serving.pages.conftest import DumpDom
 from trtnode.serving.pages.status_page import render_status_page
 from trtnode.serving.rest import app
 
