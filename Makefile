@@ -17,7 +17,7 @@ SUITE ?= all
 ISA ?=
 HELD := $(if $(ISA),ONEDNN_MAX_CPU_ISA=$(ISA) PYTHONPATH=$(CURDIR)/tests/workshop/held_back)
 
-.PHONY: setup serve predict test test-pycuda test-gpu test-ray test-arm64 conformance soak attacks fuzz sanitize bench results release lint check clean
+.PHONY: setup serve predict test test-pycuda test-gpu test-ray test-arm64 conformance soak attacks fuzz sanitize bench results pictures release lint check clean
 
 setup: $(VENV)/.installed
 
@@ -116,12 +116,17 @@ release: $(VENV)/.releases
 	for python in $(PYTHONS); do scripts/try_release $$python $(RELEASE)/bare || exit 1; done
 	$(BIN)/python scripts/test_arm64 $(ARM64) dist/*_aarch64.whl || [ $$? = 69 ]
 
+# docs/pictures anew, of the product as it is: some minutes. Needs Chromium.
+pictures: setup
+	$(BIN)/python scripts/retake_pictures
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy scripts/gpu_check
 	$(BIN)/mypy scripts/test_arm64
+	$(BIN)/mypy scripts/retake_pictures
 
 # Before a commit: lint, types, and the tests of what has changed since BASE.
 BASE ?= HEAD

@@ -31,7 +31,7 @@ class ResultFileError(BenchmarkError):
     """A file that should hold the rows of an earlier run doesn't."""
 
     def __init__(self, path: pathlib.Path, problem: str) -> None:
-        super().__init__(f"{path}: {problem}. Give a file that `trtnode bench networks --json` has written.")
+        super().__init__(f"{path}: {problem}. Give a file that --json of this command has written.")
 
 
 class MarkerError(BenchmarkError):

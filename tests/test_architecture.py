@@ -94,7 +94,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *{"config", "grpc", "models", "process", "rest", "schema", "security", "service", "telemetry", "workers"},
     },
     "bench/latency_report": set(),
-    "bench/load": set(),
+    "bench/load": {"latency_report"},
     "bench/networks": set(),
     "benchmarks/modern": set(),
     "benchmarks/partition": set(),

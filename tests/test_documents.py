@@ -142,12 +142,15 @@ def test_what_a_document_says_can_be_pasted(
     paste(document, tmp_path / "reader", cache, programs)
 
 
-@pytest.mark.slow
-def test_what_a_tutorial_explains_holds_where_its_models_were_compiled_before(
-    tmp_path: pathlib.Path, programs: tuple[pathlib.Path, int, int]
-) -> None:
-    for visit in ("first", "again"):
-        paste(ROOT / "docs/tutorials/cuts.md", tmp_path / visit, tmp_path / "cache", programs)
+TUTORIALS = [one for one in DOCUMENTS if one.parent.name == "tutorials"]
+
+
+@pytest.mark.parametrize("tutorial", TUTORIALS, ids=name_of)
+def test_a_tutorial_has_a_cache_of_its_own(tutorial: pathlib.Path) -> None:
+    """What it shows holds where its models were compiled before."""
+    first = runnable(tutorial)[0]
+
+    assert first.text.startswith("export XDG_CACHE_HOME=$(mktemp -d)")
 
 
 def paste(

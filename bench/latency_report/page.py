@@ -1,18 +1,29 @@
-"""Renders a result as one HTML file without scripts, libraries or requests."""
+"""Renders results as HTML files that need nothing else: no network, no library."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
+
 import jinja2
 
+from trtnode.bench.latency_report.load_run import LoadRun
 from trtnode.bench.latency_report.results import NATIVE, LatencyResult, compiled_with, geometric_means, group_rows
+from trtnode.serving.pages.explain_page import TEMPLATES as PAGES
+from trtnode.serving.pages.explain_page import script_hash
 
-_TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("trtnode.bench.latency_report"),
-    autoescape=True,
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
+_OWN = jinja2.PackageLoader("trtnode.bench.latency_report")
+_TEMPLATES = PAGES.overlay(loader=jinja2.ChoiceLoader([_OWN, jinja2.PackageLoader("trtnode.serving.pages")]))
+
+LOAD_PARTS = (
+    ("Throughput and latency against load", "Latencies are those of answered requests, errors left out.", "load"),
+    (
+        "Percentiles",
+        "Beyond 90 % stand a tenth of the requests, beyond 99 % a hundredth, and so on.",
+        "percentiles",
+    ),
 )
+"""Heading, note and identity of the pictures of a page about load."""
 
 
 def render_page(result: LatencyResult) -> str:
@@ -27,13 +38,42 @@ def render_page(result: LatencyResult) -> str:
         The page. The same result gives the same text.
     """
     settings = list(dict.fromkeys(row.setting for row in result.rows))
+    highest = max((row.ratio for row in result.rows), default=1.0)
     return _TEMPLATES.get_template("bench.html.j2").render(
         result=result,
-        hues={setting: index for index, setting in enumerate(settings)},
+        hues={setting: index - 1 for index, setting in enumerate(settings)},
         native=NATIVE,
         compiled_with=compiled_with(result),
         means=geometric_means(result.rows),
         networks={row.network for row in result.rows},
         groups=group_rows(result.rows),
-        highest=max((row.ratio for row in result.rows), default=1.0),
+        highest=highest,
+        ticks=_ticks(highest),
     )
+
+
+def render_load_page(runs: Mapping[str, LoadRun]) -> str:
+    """Render what servers did under load: throughput and latency against load, percentiles, and every figure.
+
+    Args:
+        runs: By what the page calls the server, at least one, each with rows; the machine of the first is described.
+
+    Returns:
+        The page. Its policy lets no script run but its own, and forbids every request.
+    """
+    script = _TEMPLATES.get_template("load.js").render()
+    return _TEMPLATES.get_template("load.html.j2").render(
+        runs=runs,
+        parts=LOAD_PARTS,
+        environment=next(iter(runs.values())).environment,
+        complete=all(run.complete for run in runs.values()),
+        data=[{**dataclasses.asdict(row), "name": name} for name, run in runs.items() for row in run.rows],
+        script=script,
+        script_hash=script_hash(script),
+    )
+
+
+def _ticks(highest: float) -> list[float]:
+    """Return the marks of an axis from 0: at most seven round numbers."""
+    step = next(step for power in range(9) for one in (0.5, 1, 2) if 6 * (step := one * 10**power) >= highest)
+    return [step * index for index in range(int(highest / step) + 1)]

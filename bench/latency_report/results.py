@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 import statistics
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic
 
@@ -14,6 +14,8 @@ from trtnode.bench.errors import ResultFileError
 
 NATIVE = "native"
 """Setting of the baseline: ONNX Runtime alone, in float32."""
+
+Result = TypeVar("Result")
 
 RowKey = tuple[str, str, str, int, int | None]
 
@@ -194,8 +196,17 @@ def read_result(path: pathlib.Path) -> LatencyResult:
     Raises:
         ResultFileError: The file is unreadable, or no result.
     """
+    return read_json(_RESULT, path)
+
+
+def read_json(result: pydantic.TypeAdapter[Result], path: pathlib.Path) -> Result:
+    """Read a result of some kind, ignoring unknown fields.
+
+    Raises:
+        ResultFileError: The file is unreadable, or no such result.
+    """
     try:
-        return _RESULT.validate_json(path.read_bytes())
+        return result.validate_json(path.read_bytes())
     except OSError as error:
         raise ResultFileError(path, f"can't be read ({error.strerror})") from error
     except pydantic.ValidationError as error:

@@ -8,22 +8,25 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn
 
 from trtnode.bench.environment import describe_environment, describe_load
+from trtnode.bench.latency_report.load_run import LoadRow, LoadRun, read_run
+from trtnode.bench.latency_report.page import render_load_page
 from trtnode.bench.load.client_pool import ClientProcessPool
 from trtnode.bench.load.client_process import RepeatedRequest, connect
 from trtnode.bench.load.inputs import Wanted, first_request
 from trtnode.bench.load.load_level import Level
-from trtnode.bench.load.report import LoadRow, print_table, warnings, write_json
+from trtnode.bench.load.report import print_table, warnings
 from trtnode.bench.load.samples import Samples
 from trtnode.bench.load.shared_memory import in_shared_memory
 from trtnode.bench.load.target import INFER_METHOD, find_target
-from trtnode.engines.artifact.files import check_output
+from trtnode.engines.artifact.files import check_output, write_atomically
 from trtnode.protos import ModelInferRequest
 from trtnode.serving.cli.terminal.console import open_console
+from trtnode.serving.errors import InvalidOptionError
 
 CORES_A_PROCESS, MOST_PROCESSES = 4, 8
 """Cores per client process, and the most processes, unless the user gives a number."""
@@ -43,13 +46,17 @@ def bench(arguments: argparse.Namespace) -> int:
     Raises:
         TargetError: The arguments don't fit the server.
         ClientError: A client process ended.
-        OutputFileError: The JSON file can't be written.
+        InvalidOptionError: Something is to be compared on no page.
+        ResultFileError: A file to compare with doesn't hold rows of load.
+        OutputFileError: A file can't be written.
         KeyboardInterrupt: After Ctrl-C, when all is printed.
     """
-    rows: list[LoadRow] = []
-    environment = describe_environment()
-    if arguments.json:
-        check_output(arguments.json)
+    if arguments.compare and not arguments.html:
+        raise InvalidOptionError("--compare", "other servers are drawn beside this one on a page. Give --html FILE")
+    run = LoadRun(environment=describe_environment())
+    others = {file.stem: read_run(file) for file in arguments.compare}
+    for file in filter(None, (arguments.json, arguments.html)):
+        check_output(file)
     console = open_console()
     try:
         with (
@@ -58,18 +65,19 @@ def bench(arguments: argparse.Namespace) -> int:
         ):
             for level in _levels(arguments):
                 samples = _measure(pool, level, arguments.warmup)
-                rows.append(_row(arguments, request, level, samples))
-                _save(arguments, environment, rows)
+                run.rows.append(_row(arguments, request, level, samples))
+                _save(arguments, run, others)
                 for warning in warnings(level, samples):
                     console.print(warning, highlight=False, markup=False)
                 if pool.interrupted:
                     raise KeyboardInterrupt
     finally:
-        if rows:
-            print_table(console, rows)
-    environment["load_average_after"] = describe_load()
-    _save(arguments, environment, rows, complete=True)
-    return 0 if all(row["p50_ms"] is not None for row in rows) else 1
+        if run.rows:
+            print_table(console, run.rows)
+    run.environment["load_average_after"] = describe_load()
+    run.complete = True
+    _save(arguments, run, others)
+    return 0 if all(row.p50_ms is not None for row in run.rows) else 1
 
 
 @contextlib.contextmanager
@@ -141,19 +149,19 @@ def _shown(progress: Progress, title: str, level: Level) -> Callable[[int], None
 
 
 def _row(arguments: argparse.Namespace, request: ModelInferRequest, level: Level, samples: Samples) -> LoadRow:
-    return {
-        "server": arguments.address,
-        "model": arguments.model,
-        "inputs": {tensor.name: list(tensor.shape) for tensor in request.inputs},
-        "shared_memory": arguments.shared_memory,
-        "concurrency": level.callers or None,
-        "rate_per_s": level.rate or None,
+    return LoadRow(
+        server=arguments.address,
+        model=arguments.model,
+        inputs={tensor.name: list(tensor.shape) for tensor in request.inputs},
+        shared_memory=arguments.shared_memory,
+        concurrency=level.callers or None,
+        rate_per_s=level.rate or None,
         **samples.figures(),
-    }
+    )
 
 
-def _save(
-    arguments: argparse.Namespace, environment: dict[str, object], rows: list[LoadRow], *, complete: bool = False
-) -> None:
+def _save(arguments: argparse.Namespace, run: LoadRun, others: Mapping[str, LoadRun]) -> None:
     if arguments.json:
-        write_json(arguments.json, environment, rows, complete=complete)
+        write_atomically(arguments.json, run.as_json())
+    if arguments.html:
+        write_atomically(arguments.html, render_load_page({arguments.address: run, **others}).encode())

@@ -1,20 +1,16 @@
-"""Reports rows as a table, as warnings and as JSON."""
+"""Reports rows as a table, and as warnings."""
 
 from __future__ import annotations
 
-import json
-import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from trtnode.bench.latency_report.load_run import LoadRow
 from trtnode.bench.load.load_level import Level
 from trtnode.bench.load.samples import Samples, percentile
-from trtnode.engines.artifact.files import write_atomically
-
-LoadRow = dict[str, object]
 
 TIMES = ("mean", "p50", "p90", "p95", "p99", "max")
 
@@ -46,33 +42,17 @@ def warnings(level: Level, samples: Samples) -> Iterator[str]:
         )
 
 
-def write_json(
-    file: pathlib.Path, environment: Mapping[str, object], rows: Sequence[LoadRow], *, complete: bool
-) -> None:
-    """Write all rows so far.
-
-    Raises:
-        OutputFileError: The file can't be written.
-    """
-    result = {"environment": environment, "rows": rows, "complete": complete}
-    write_atomically(file, json.dumps(result).encode())
-
-
 def print_table(console: Console, rows: Sequence[LoadRow]) -> None:
     """Print a line per row; times in milliseconds."""
-    is_open = any(row["rate_per_s"] for row in rows)
+    is_open = any(row.rate_per_s for row in rows)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     headings = ("rate/s" if is_open else "callers", "sent", "errors", "OK/s", *TIMES)
     for heading in (*headings, *(("lag",) if is_open else ()), "cores"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        times = [row[f"{name}_ms"] for name in (*TIMES, *(("send_lag_p99",) if is_open else ()))]
-        load = row["rate_per_s"] or row["concurrency"]
-        errors = row["errors"]
-        assert isinstance(errors, dict)
-        counts = (f"{load:g}", f"{row['requests']:,}", f"{sum(errors.values()):,}")
-        figures = map(_digits, (row["throughput_per_s"], *times))
-        table.add_row(*counts, *figures, f"{row['client_cores']:.2f}")
+        times = [getattr(row, f"{name}_ms") for name in (*TIMES, *(("send_lag_p99",) if is_open else ()))]
+        counts = (f"{row.rate_per_s or row.concurrency:g}", f"{row.requests:,}", f"{sum(row.errors.values()):,}")
+        table.add_row(*counts, *map(_digits, (row.throughput_per_s, *times)), f"{row.client_cores:.2f}")
     console.print(table)
     since = "when a request was due" if is_open else "when a request was sent"
     console.print(f"\nOK/s: requests that succeeded, a second; their times in ms, from {since} to its answer.")
@@ -81,8 +61,8 @@ def print_table(console: Console, rows: Sequence[LoadRow]) -> None:
     console.print("cores: how many the client itself kept busy.")
 
 
-def _digits(number: object) -> str:
+def _digits(number: float | None) -> str:
     """Return a number with three significant digits, or all in front of the point."""
-    if not isinstance(number, float):
+    if number is None:
         return "-"
     return f"{number:#.3g}" if number < 99.95 else f"{number:,.0f}"

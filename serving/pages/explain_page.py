@@ -9,12 +9,19 @@ from collections.abc import Sequence
 import jinja2
 
 from trtnode.engines.sparse.survey import LayerSparsity
+from trtnode.engines.tuning.candidates import ALL_ENGINES, NO_ENGINE
 from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.cut.report import Report
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.serving.pages.drawing import draw
 from trtnode.serving.pages.explain_data import pack, page_data
-from trtnode.serving.pages.explain_tables import boundary_table, crossing_values, group_native, tables_of
+from trtnode.serving.pages.explain_tables import (
+    boundary_table,
+    crossing_values,
+    group_native,
+    measured_times,
+    tables_of,
+)
 
 HUE_START, HUE_STEP = 210, 137.5
 """Degrees. The golden angle keeps the colours of segments with near numbers far apart."""
@@ -51,6 +58,7 @@ def render_page(partition: Partition, report: Report, sparse: Sequence[LayerSpar
     groups = group_native(facts["native"], _names(partition))
     for group in groups:
         tables |= {f"{group.code} {index}": reason.table() for index, reason in enumerate(group.reasons)}
+    times = measured_times(facts["tuning"]) if "tuning" in facts else {}
     script = TEMPLATES.get_template("explain.js").render(hue_start=HUE_START, hue_step=HUE_STEP)
     folded = {name: table.folded for name, table in tables.items() if table.folded}
     return TEMPLATES.get_template("explain.html.j2").render(
@@ -59,6 +67,8 @@ def render_page(partition: Partition, report: Report, sparse: Sequence[LayerSpar
         hues={s.name: _hue(index) for index, s in enumerate(partition.segments)},
         native_groups=groups,
         tables=tables,
+        times=sorted(times.items(), key=lambda one: one[0] != NO_ENGINE),
+        choices={NO_ENGINE: "natively", ALL_ENGINES: "with all engines"},
         unsized=not all(TensorSpec.of(value).size_bytes for value in crossing_values(partition)),
         losing=sum(s["estimate"]["engine_ms"] > s["estimate"]["native_ms"] for s in facts["segments"]),
         data=pack({**page_data(partition, drawing, facts), "folded": folded}),

@@ -164,6 +164,13 @@ def tables_of(report: dict[str, Any], sparse: Sequence[LayerSparsity]) -> dict[s
     return {name: table for name, table in tables.items() if table.rows}
 
 
+def measured_times(tuning: Mapping[str, Any]) -> dict[str, float]:
+    """Return the time of the model with each choice of engines that was measured, in ms; one name of equal choices."""
+    candidates = sorted(tuning["candidates"], key=lambda one: one["name"] == tuning["chosen"])
+    distinct = {tuple(one["segments"]): one for one in candidates}
+    return {one["name"]: one["p50_ms"] for one in distinct.values()}
+
+
 def segment_table(segments: Sequence[dict[str, Any]]) -> Table:
     """Return the segments of a report with their estimates. A segment that loses time is marked."""
     rows: list[list[Cell]] = []

@@ -1,7 +1,8 @@
 """The status page, and the facts that it polls.
 
-The facts hold the counts since the start, and those of the last two minutes by slots of two seconds. So a page shows
-rates and latencies at once. The server keeps no state for a page. Each open page costs one response every two seconds.
+The facts hold the counts since the start, and what happened in the last hour by slots of ten seconds. So a page shows
+rates, latencies and their history at once. The server keeps no state for a page. Each open page costs one response
+every two seconds, with the slots that the page doesn't know yet.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from trtnode.serving.models.servable import Servable
 from trtnode.serving.pages.explain_page import TEMPLATES, script_hash
 from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.inference_service import InferenceService
-from trtnode.serving.telemetry.recent_requests import LATENCY_SLOTS, SLOT_S, SLOTS, LastFailure
-from trtnode.serving.telemetry.request_stats import Snapshot, latency_bound_us
+from trtnode.serving.telemetry.latency_steps import latency_bound_us
+from trtnode.serving.telemetry.recent_requests import RECENT_SLOTS, SLOT_S, SLOTS, LastFailure, Recent
+from trtnode.serving.telemetry.request_stats import Snapshot
 
 LIBRARIES = ("onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt", "tensorrt-rtx-cu12", "onnx")
 """Distributions whose versions the page shows, where they are installed."""
@@ -34,12 +36,12 @@ _PROCESS = prometheus_client.ProcessCollector(registry=None)
 @functools.cache
 def render_status_page() -> str:
     """Return the page. It needs nothing from elsewhere, and its policy lets it talk to this server alone."""
-    script = TEMPLATES.get_template("status.js").render(slot_s=SLOT_S, slots=SLOTS, latency_slots=LATENCY_SLOTS)
+    script = TEMPLATES.get_template("status.js").render(slot_s=SLOT_S, slots=SLOTS, recent_slots=RECENT_SLOTS)
     return TEMPLATES.get_template("status.html.j2").render(script=script, script_hash=script_hash(script))
 
 
-def server_facts(service: InferenceService, grant: Grant) -> Facts:
-    """Return what the page shows, as JSON values, of the models that the caller may use."""
+def server_facts(service: InferenceService, grant: Grant, since: int = 0) -> Facts:
+    """Return what the page shows, as JSON values, of the models that the caller may use, with slots from a number."""
     process = {family.name: family.samples[0].value for family in _PROCESS.collect()}  # empty but on Linux
     now_s = time.perf_counter()
     return {
@@ -52,7 +54,7 @@ def server_facts(service: InferenceService, grant: Grant) -> Facts:
         "not_ready": service.not_ready(),
         "unknown_requests": service.unknown_requests,
         "models": [
-            _version_facts(one)
+            _version_facts(one, since)
             for model in service.models()
             if grant.covers(model.config.name)
             for one in model.known()
@@ -66,7 +68,7 @@ def _library_versions() -> dict[str, str]:
     return {**installed, "Python": platform.python_version()}
 
 
-def _version_facts(servable: Servable) -> dict[str, Any]:
+def _version_facts(servable: Servable, since: int) -> dict[str, Any]:
     now = servable.counts.snapshot()
     return {
         "name": servable.name,
@@ -78,6 +80,7 @@ def _version_facts(servable: Servable) -> dict[str, Any]:
         "variants": servable.variants(),
         "memory": dict(servable.counts.memory),
         "counts": _counts(now),
+        "history": _history(now.recent, since),
         "last_s": now.recent.last_ns / 1e9,
         "last_failure": _failure(now.recent.last_failure),
     }
@@ -117,10 +120,18 @@ def _counts(now: Snapshot) -> dict[str, Any]:
         "buckets": _pairs(now.buckets),
         "padding": now.padding,
         "shapes": now.shapes,
-        "answered_by_slot": _pairs(now.recent.answered),
-        "failed_by_slot": _pairs(now.recent.failed),
         "recent_latencies": _latencies(now.recent.latencies),
     }
+
+
+def _history(recent: Recent, since: int) -> list[list[float]]:
+    """Return a row for each slot: number, answered, failed, p50 and p99 in µs, seconds of waiting and of processors."""
+    return [
+        [one.number, one.answered, one.failed, round(one.p50_us, 3), round(one.p99_us, 3)]
+        + [round(ns / 1e9, 4) for ns in (one.waited_ns, one.cpu_ns)]
+        for one in recent.slots
+        if one.number >= since
+    ]
 
 
 def _pairs(counts: Mapping[Any, int]) -> list[list[Any]]:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from trtnode.serving.errors import InvalidRequestError
 from trtnode.serving.models.loader import engine_cache
 from trtnode.serving.pages.served_explanation import Explanations
 from trtnode.serving.pages.status_page import Facts, render_status_page, server_facts
@@ -27,6 +28,9 @@ from trtnode.serving.service.host import ModelHost
 from trtnode.serving.service.rpc_table import INFER_RPC, pool_of
 from trtnode.serving.telemetry.prometheus import exposition
 
+MOST_DIGITS = 19
+"""Of the number of a slot."""
+
 
 class HttpApp(OpsApp):
     """The routes of a process that runs models."""
@@ -38,7 +42,7 @@ class HttpApp(OpsApp):
         notes: Callable[[], Sequence[str]],
         *,
         metrics: Callable[[str], tuple[bytes, str]] | None = None,
-        facts: Callable[[Grant], Facts] | None = None,
+        facts: Callable[[Grant, int], Facts] | None = None,
     ) -> None:
         """Prepare.
 
@@ -102,8 +106,11 @@ class HttpApp(OpsApp):
         answer: Any = await infer(self._service, self._max_bytes, request)  # an application, as responses are
         return answer  # type: ignore[no-any-return]
 
-    async def _show_status(self, _request: Request, grant: Grant) -> Response:
-        facts = await asyncio.wrap_future(self._pools.control.call(functools.partial(self._facts, grant)))
+    async def _show_status(self, request: Request, grant: Grant) -> Response:
+        since = request.query_params.get("since", "0")
+        if not (since.isdecimal() and len(since) < MOST_DIGITS):
+            raise InvalidRequestError(f"since={since[:MOST_DIGITS]} is no slot; take a slot's number, or leave it out")
+        facts = await asyncio.wrap_future(self._pools.control.call(functools.partial(self._facts, grant, int(since))))
         return JSONResponse(facts, headers=NOT_STORED)
 
     async def _show_explanation(self, request: Request, _grant: Grant) -> Response:

@@ -74,7 +74,9 @@ READYZ = Page("/readyz", "text/plain", "200 if all required models can answer, e
 METRICS = Page("/metrics", "text/plain", "The counts of all models, as Prometheus reads them.")
 OPENAPI = Page("/openapi.json", "application/json", "This document.")
 STATUS_PAGES = tuple(Page(path, "text/html", "The status page.") for path in ("/", "/status"))
-STATUS = Page("/status.json", "application/json", "What the status page shows.")
+STATUS = Page(
+    "/status.json", "application/json", "What the status page shows; ?since=N leaves out slots of histories before N."
+)
 EXPLANATIONS = tuple(
     Page(path.removeprefix("/v2") + "/explain", "text/html", "The picture of a model's segments.")
     for path in (MODEL, VERSION)

@@ -72,6 +72,7 @@ class ModelHost:
                 self.pools.inference.let_work(inference_threads(self._repository.instances()))
             on_change()
 
+        self.metrics.start()
         self._repository.start(changed)
 
     def failure(self) -> ModelLoadFailedError | None:
@@ -111,4 +112,5 @@ class ModelHost:
         self.pools.close()
         at_rest = self._repository.close(LOAD_END_S) if drained else False
         self.service.close()
+        self.metrics.close()
         return at_rest

@@ -10,7 +10,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from trtnode.engines.store.shared import store_events
-from trtnode.serving.telemetry.request_stats import STEPS_PER_OCTAVE, ModelCounts
+from trtnode.serving.telemetry.latency_steps import STEPS_PER_OCTAVE
+from trtnode.serving.telemetry.request_stats import ModelCounts
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Upper bounds of the buckets of ``trtnode_batch_size``, in rows."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 import threading
 import time
 from collections import Counter, deque
@@ -17,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trtnode.engines.backends.stage_times import StageTime
-from trtnode.serving.telemetry.recent_requests import Recent, RecentRequests
+from trtnode.serving.telemetry.latency_steps import latency_step
+from trtnode.serving.telemetry.recent_requests import Recent, RecentRequests, Totals, slot_at
 
 
 class FailureReason(enum.StrEnum):
@@ -123,7 +123,7 @@ class Snapshot:
         latencies: Answered requests by time in the server: number of the step, see ``latency_bound_us``.
         failure_latencies: Those that got an error, likewise.
         last_ms: When the last request ended, in milliseconds since 1970; 0 if there was none.
-        recent: Those of the last two minutes.
+        recent: Those of the last hour.
     """
 
     success: int
@@ -144,20 +144,6 @@ class Snapshot:
     failure_latencies: Mapping[int, int]
     last_ms: int
     recent: Recent
-
-
-STEPS_PER_OCTAVE = 8
-"""The resolution of latencies: each step is 9 % above the one before."""
-
-
-def latency_bound_us(step: int) -> float:
-    """Return the latency at which a step of ``Snapshot.latencies`` ends, in microseconds."""
-    return float(2 ** ((step + 1) / STEPS_PER_OCTAVE) / 1000)
-
-
-def latency_step(spent_ns: int) -> int:
-    """Return the step of a latency."""
-    return int(STEPS_PER_OCTAVE * math.log2(spent_ns or 1))
 
 
 def _memory_by_kind(facts: Mapping[str, Any]) -> dict[str, int]:
@@ -240,13 +226,11 @@ class ModelCounts:
 
     def _add_up(self) -> None:
         """Add up what requests have left since the last time; under the lock."""
-        total, recent = self._durations, self._recent
+        total = self._durations
         if self._fresh:
-            recent.last_ns = max(recent.last_ns, self._fresh[-1].ended_ns)
+            self._recent.last_ns = max(self._recent.last_ns, self._fresh[-1].ended_ns)
         for _ in range(len(self._fresh)):
             durations = self._fresh.popleft()
-            if durations.ended_ns >= recent.ends_ns:
-                recent.begin_slot(durations.ended_ns, self._success, self._latencies)
             self._success += 1
             self._latencies[latency_step(durations.total)] += 1
             if durations.variant:
@@ -342,5 +326,27 @@ class ModelCounts:
                 latencies=dict(sorted(self._latencies.items())),
                 failure_latencies=dict(self._failure_latencies),
                 last_ms=self._last_ns // 1_000_000,
-                recent=self._recent.as_of(time.perf_counter_ns(), self._success, self._latencies),
+                recent=self._recent.as_of(slot_at(time.perf_counter_ns()), self._totals()),
             )
+
+    def ran_in_slot_ns(self) -> int:
+        """Return the time of executions since the last slot ended."""
+        with self._lock:
+            self._add_up()
+            return self._recent.ran_ns(self._totals())
+
+    def end_slot(self, number: int, cpu_ns: int) -> None:
+        """Keep what happened in a slot, with this part of the process's time on processors."""
+        with self._lock:
+            self._add_up()
+            self._recent.end_slot(number, self._totals(), cpu_ns)
+
+    def _totals(self) -> Totals:
+        """Return what slots are made of; under the lock."""
+        return Totals(
+            answered=self._success,
+            failed=self._failures.total(),
+            waited_ns=self._durations.queue,
+            ran_ns=sum(stats.compute_infer for stats in (self._alone, *self._batches.values())),
+            latencies=dict(self._latencies),
+        )

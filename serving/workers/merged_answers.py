@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -86,9 +87,22 @@ def _merge_version(versions: Sequence[Facts]) -> Facts:
     return {
         **shown,
         "counts": merged,
+        "history": _merge_history(row for one in versions for row in one["history"]),
         "last_s": max(one["last_s"] for one in versions),
         "last_failure": max(failures, key=lambda one: one["time_s"], default=None),
     }
+
+
+def _merge_history(rows: Iterable[Sequence[float]]) -> list[list[float]]:
+    """Return a row for each slot: sums, but for latencies the mean p50 of all answers and the largest p99."""
+    slots: dict[float, list[float]] = {}
+    for number, answered, failed, p50, p99, *seconds in rows:
+        before = slots.get(number, [number, 0, 0, 0, 0, 0, 0])
+        total = before[1] + answered
+        middle = (before[1] * before[3] + answered * p50) / total if total else 0
+        sums = map(operator.add, before[5:], seconds)
+        slots[number] = [number, total, before[2] + failed, middle, max(before[4], p99), *sums]
+    return [slots[number] for number in sorted(slots)]
 
 
 def _merge(values: Iterable[Any]) -> Any:

@@ -165,7 +165,9 @@ class Supervisor:
         calls: dict[str, Callable[..., object]] = {
             "broadcast": self._broadcaster.broadcast,
             "metrics": lambda accept: exposition(self._metrics.registry, accept),
-            "status": lambda grant: merge_status([*self._broadcaster.read("facts", grant).values()], self._not_ready()),
+            "status": lambda grant, since: merge_status(
+                [*self._broadcaster.read("facts", grant, since).values()], self._not_ready()
+            ),
         }
         worker = WorkerHandle(worker_config, self._lock_file.fileno(), calls, self._show_readiness)
         self._workers[number] = worker

@@ -97,7 +97,7 @@ class Worker:
             host,
             notes=lambda: [*self._grpc.notes(), *self._http.notes()],
             metrics=lambda accept: self._channel.ask("metrics", accept).result(),
-            facts=lambda grant: self._channel.ask("status", grant).result(),
+            facts=lambda grant, since: self._channel.ask("status", grant, since).result(),
         )
         self._http: HttpServer = HttpServer(config.server, app, shares_port=True)
         self._changed = threading.Event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.report import NativeNode, Report
 from trtnode.partitioner.graph.view import expected_bytes
 from trtnode.partitioner.wording import counted
-from trtnode.serving.pages.explain_tables import Cell, Table, tables_of
+from trtnode.serving.pages.explain_tables import Cell, Table, measured_times, tables_of
 
 MOST_OPERATORS = 4
 """Operators of one cause to name."""
@@ -267,15 +268,13 @@ def measured(report: Report) -> Iterator[str]:
     if tuning is None:
         return
     chosen = tuning["chosen"]
-    candidates = sorted(tuning["candidates"], key=lambda one: one["name"] == chosen)
-    distinct = {tuple(one["segments"]): one for one in candidates}  # the last one of equal segments
-    times = {one["name"]: one["p50_ms"] for one in distinct.values()}
-    native = times.pop(NO_ENGINE, None)
+    times = measured_times(tuning)
+    native = times.pop(NO_ENGINE, math.nan)
     told = chosen if chosen in times else min(times, key=times.__getitem__, default="")
     time = times.pop(told, None)
     if time is None:
         yield f"Not faster, measured here: {milliseconds(native)} natively. No engine is kept."
-    elif native is None:
+    elif math.isnan(native):
         yield f"Measured here: {milliseconds(time)} with {told}."
     else:
         gains, left_out = time < native, chosen == NO_ENGINE

@@ -1,27 +1,16 @@
 "use strict";
-const POLL_MS = 2000, SLOT_S = {{ slot_s }}, SLOTS = {{ slots }}, LATENCY_SLOTS = {{ latency_slots }};
-const STEP = 2 ** (1 / 8), MOST_BATCHES = 12, SVG = "http://www.w3.org/2000/svg";
+{% include "chart.js" %}
+const POLL_MS = 2000, SLOT_S = {{ slot_s }}, SLOTS = {{ slots }}, RECENT_SLOTS = {{ recent_slots }};
+const STEP = 2 ** (1 / 8), MOST_BATCHES = 12, MOST_COLUMNS = 60;
+const LATELY_S = 300;  // failures since then are told apart from all
 const root = document.documentElement;
 const page = Object.fromEntries([...document.querySelectorAll("[id]")].map(node => [node.id, node]));
-const opened = new Set();  // model versions whose details are shown
+const opened = new Set([decodeURIComponent(location.hash.slice(1))]);  // model versions whose details are shown
 let token = sessionStorage.getItem("token") || "";
 let facts = null;  // what the server told last
+const histories = new Map();  // of each model version, what happened in each slot
 
 window.addEventListener("error", event => { root.dataset.errors = (root.dataset.errors || "") + event.message; });
-
-function make(tag, content, attributes = {}) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...[content].flat());
-  return node;
-}
-
-function draw(tag, attributes, children = []) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
 
 const sum = values => values.reduce((total, value) => total + value, 0);
 const total = pairs => sum(pairs.map(([, count]) => count));
@@ -35,24 +24,6 @@ function quantile(latencies, part) {
   return undefined;
 }
 
-// toPrecision would write 99.7 with two digits as 1.0e+2.
-function rounded(value, digits) {
-  return value.toLocaleString("en", {minimumSignificantDigits: digits, maximumSignificantDigits: digits});
-}
-
-function duration(us) {
-  if (us === undefined) return "–";
-  if (us < 1e3) return `${rounded(us, us < 100 ? 2 : 3)} µs`;
-  return us < 1e6 ? `${rounded(us / 1e3, 3)} ms` : `${rounded(us / 1e6, 3)} s`;
-}
-
-function number(value) {
-  if (value === undefined) return "–";
-  return value >= 100 || Number.isInteger(value) ? Math.round(value).toLocaleString("en") : rounded(value, 2);
-}
-
-const counted = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
-
 function span(seconds) {
   const units = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
   const [size, word] = units.find(([size]) => seconds >= size) || units[3];
@@ -61,61 +32,86 @@ function span(seconds) {
 
 const keyOf = model => `${model.name}/${model.version}`;
 
+const slotNow = () => Math.floor(facts.time_s / SLOT_S);
+
+// Keep the slots of an hour. The server tells those again that weren't over the last time.
+function remember(model) {
+  const slots = histories.get(keyOf(model)) || new Map(), first = slotNow() - SLOTS;
+  for (const [slot, answered, failed, p50, p99, waited, cpu] of model.history) slots.set(slot, {answered, failed, p50, p99, waited, cpu});
+  for (const slot of slots.keys()) if (slot < first) slots.delete(slot);
+  histories.set(keyOf(model), slots);
+}
+
 // Seconds over which a count of the newest slots is taken: the last one isn't over, and the server may be younger.
 function covered(slots) {
   const begun = facts.time_s % SLOT_S;
   return Math.max(0.5, Math.min((slots - 1) * SLOT_S + begun, facts.uptime_s));
 }
 
-function rate(model) {
-  const now = Math.floor(facts.time_s / SLOT_S);
-  return total(model.counts.answered_by_slot.filter(([slot]) => slot > now - LATENCY_SLOTS)) / covered(LATENCY_SLOTS);
+// Number of a kind in the newest slots.
+function lately(model, kind, slots) {
+  const first = slotNow() - slots;
+  return sum([...histories.get(keyOf(model))].map(([slot, counts]) => slot > first ? counts[kind] : 0));
 }
+
+const rate = model => lately(model, "answered", RECENT_SLOTS) / covered(RECENT_SLOTS);
+const failing = model => lately(model, "failed", LATELY_S / SLOT_S);
 
 function idleness(model) {
   return model.last_s ? `idle for ${span(facts.time_s - model.last_s)}` : "no request yet";
 }
 
-// Answered and failed requests per second of each slot, the oldest first.
+// The minutes that pictures show: a young server has no hour yet.
+const shownMinutes = () => [5, 15, SLOTS * SLOT_S / 60].find(minutes => 60 * minutes >= facts.uptime_s) || SLOTS * SLOT_S / 60;
+
+// The slots of pictures, the oldest first, with their places between 0 and 1.
 function history(model) {
-  const now = Math.floor(facts.time_s / SLOT_S);
-  const answered = new Map(model.counts.answered_by_slot), failed = new Map(model.counts.failed_by_slot);
-  return Array.from({length: SLOTS}, (_, at) => {
-    const slot = now - SLOTS + 1 + at, seconds = at === SLOTS - 1 ? covered(1) : SLOT_S;
-    return {ago: (SLOTS - 1 - at) * SLOT_S, answered: (answered.get(slot) || 0) / seconds, failed: (failed.get(slot) || 0) / seconds};
+  const count = 60 * shownMinutes() / SLOT_S, now = slotNow(), known = histories.get(keyOf(model));
+  return Array.from({length: count}, (_, at) => {
+    const ago = count - 1 - at, nothing = {answered: 0, failed: 0, waited: 0, cpu: 0};
+    return {...nothing, ...known.get(now - ago), at: at / count, ago: ago * SLOT_S, seconds: ago ? SLOT_S : covered(1)};
   });
 }
 
-function bars(slots, most, height) {
-  const shapes = slots.flatMap(({ago, answered, failed}, at) => {
-    const [good, bad] = [answered, failed].map(value => height * value / most);
-    const told = `${ago ? `${ago} s ago` : "now"}: ${number(answered)} requests/s${failed ? `, ${number(failed)} failed/s` : ""}`;
-    return [
-      ...(good ? [draw("rect", {class: "answered", x: 2 * at, y: height - good, width: 1.6, height: good})] : []),
-      ...(bad ? [draw("rect", {class: "failed", x: 2 * at, y: height - good - bad, width: 1.6, height: bad})] : []),
-      draw("rect", {class: "hint", x: 2 * at, y: 0, width: 2, height}, [draw("title", {}, [told])]),
-    ];
-  });
-  const label = `Requests per second over the last two minutes, at most ${number(most)}`;
-  const frame = {viewBox: `0 0 ${2 * SLOTS} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label};
-  return draw("svg", frame, shapes);
+// Bars of answered requests per second, and of failed ones above.
+function requests(slots) {
+  const width = 0.9 / slots.length;
+  const points = slots.map(({at, answered, failed, seconds}) => [at, answered / seconds, (answered + failed) / seconds]);
+  return [
+    {name: "answered", hue: 0, width, points: points.map(([at, good]) => [at, 0, good])},
+    {name: "failed", hue: 4, width, points},
+  ];
 }
 
-const highest = slots => Math.max(...slots.map(slot => slot.answered + slot.failed));
+const ago = seconds => seconds ? `${seconds < 60 ? `${seconds} s` : `${number(Math.floor(seconds / 6) / 10)} min`} ago` : "now";
 
 function sparkline(model) {
-  const slots = history(model), most = highest(slots);
-  if (!most) return make("div", idleness(model), {class: "line"});
-  return make("div", [bars(slots, most, 20), make("span", `${number(most)}/s`, {title: "the height of the picture"})], {class: "line"});
+  const slots = history(model), size = Math.ceil(slots.length / MOST_COLUMNS), add = (one, other) => one + other;
+  const columns = Array.from({length: slots.length / size}, (_, at) => slots.slice(at * size, (at + 1) * size)).map(part => ({
+    at: part[0].at, ...Object.fromEntries(["answered", "failed", "seconds"].map(key => [key, part.map(slot => slot[key]).reduce(add)])),
+  }));
+  const most = Math.max(...columns.map(({answered, failed, seconds}) => (answered + failed) / seconds));
+  if (!most) return make("div", idleness(model), {class: "trend"});
+  const drawing = box(`Requests per second, at most ${number(most)}`, shapes(requests(columns), most));
+  return make("div", [drawing, make("span", `${number(most)}/s`, {title: "the height of the picture"})], {class: "trend"});
 }
 
-function chart(model) {
-  const slots = history(model), most = highest(slots) || 1, drawing = bars(slots, most, 96);
-  for (const y of [0.5, 48, 95.5]) drawing.prepend(draw("line", {x1: 0, x2: 2 * SLOTS, y1: y, y2: y}));
-  const axis = names => make("div", names.map(name => make("span", name)), {class: "axis"});
+function charts(model) {
+  const slots = history(model), over = slots.slice(0, -1), width = 1 / slots.length, minutes = shownMinutes();
+  const ticks = [[0, `${minutes} min ago`], [0.5, `${minutes / 2} min ago`], [1, "now"]];
+  const chart = (title, series, write, tell) => plot({
+    title, series, write, ticks, hints: slots.map(slot => [slot.at, width, `${ago(slot.ago)}: ${tell(slot)}`]),
+  });
+  const line = (name, hue, part, value) => ({name, hue, points: part.map(slot => [slot.at + width / 2, value(slot)])});
   return make("div", [
-    make("h3", "Requests per second"), axis([number(most), ""]), drawing, axis(["2 minutes ago", "1 minute ago", "now"]),
-  ], {class: "chart"});
+    chart("Requests per second", requests(slots), number, ({answered, failed, seconds}) =>
+      `${number(answered / seconds)} requests/s${failed ? `, ${number(failed / seconds)} failed/s` : ""}`),
+    chart("Latency", [line("p99", 1, slots, slot => slot.p99 || undefined), line("p50", 0, slots, slot => slot.p50 || undefined)], duration,
+      slot => slot.p50 ? `p50 ${duration(slot.p50)}, p99 ${duration(slot.p99)}` : "no answers"),
+    chart("Waiting requests, on average", [line("", 3, over, slot => slot.waited / SLOT_S)], number,
+      slot => slot.ago ? number(slot.waited / SLOT_S) : "not over"),
+    chart("CPU, in cores", [line("", 2, over, slot => slot.cpu / SLOT_S)], number, slot => slot.ago ? number(slot.cpu / SLOT_S) : "not over"),
+  ], {class: "charts"});
 }
 
 const WHY = {
@@ -131,7 +127,7 @@ function failures(model) {
   const causes = reasons([...failures.filter(([reason]) => reason !== "REJECTED"), ...rejections]);
   const unexplained = total(failures.filter(([reason]) => reason === "REJECTED")) - total(rejections);
   if (unexplained > 0) causes.push(...reasons([["rejected", unexplained]]));
-  const parts = [make("h3", "Why requests failed"), causes.length ? make("ul", causes) : make("p", "none failed", {class: "note"})];
+  const parts = [make("h3", "Why requests failed, since the start"), causes.length ? make("ul", causes) : make("p", "none failed", {class: "note"})];
   if (last && last.detail) {
     parts.push(make("p", [`Last, ${span(facts.time_s - last.time_s)} ago: `, make("span", last.detail, {class: "reason"})]));
   }
@@ -148,7 +144,7 @@ function where(model) {
   const told = `${runs.segments ? engines : ""}${runs.native_nodes} native, ${runs.precision} (`;
   const parts = [make("h3", "Where nodes run"), make("div", share, {class: "share"}), make("p", [told, link, ")"])];
   const sizes = Object.entries(model.memory || {}).filter(([, bytes]) => bytes);
-  const amounts = sizes.map(([kind, bytes]) => `${kind.replace("_", " ")} ${(bytes / 1e6).toFixed(1)} MB`);
+  const amounts = sizes.map(([kind, bytes]) => `${kind.replace("_", " ")} ${rounded(bytes / 1e6, 2)}\u00a0MB`);
   if (sizes.length) parts.push(make("p", `memory: ${amounts.join(", ")}`, {class: "note"}));
   if (runs.stand_in) parts.push(make("p", "Its engines are being built.", {class: "busy"}));
   for (const one of model.variants) {
@@ -194,7 +190,7 @@ function summary(runs) {
 
 function cells(model) {
   const counts = model.counts, recent = counts.recent_latencies, idle = recent.length === 0;
-  const latencies = idle ? counts.latencies : recent, failed = total(counts.failures);
+  const latencies = idle ? counts.latencies : recent, failed = failing(model);
   const latency = part => [
     duration(quantile(latencies, part / 100)), `p${part}`,
     idle ? {class: "idle", title: "since the start: no request in the last 30 seconds"} : {},
@@ -204,10 +200,11 @@ function cells(model) {
     latency(50), latency(95), latency(99),
     [number(counts.waiting), "waiting", {}],
     [number(counts.success), "answered", {}],
-    [number(failed), "failed", failed ? {class: "bad"} : {}],
+    [number(failed), "failed, 5 min", failed ? {class: "bad"} : {}],
+    [number(total(counts.failures)), "failed", {}],
   ];
   return columns.map(([value, label, {class: tone = "", title = ""}]) => make("td", value, {
-    class: `number ${tone} ${["p95", "answered"].includes(label) ? "minor" : ""}`, "data-label": label, ...(title && {title}),
+    class: `number ${tone} ${["p95", "answered", "failed"].includes(label) ? "minor" : ""}`, "data-label": label, ...(title && {title}),
   }));
 }
 
@@ -224,10 +221,10 @@ function rows(model, at) {
   const state = make("td", make("span", model.state.toLowerCase(), {class: `state ${TONES[model.state]}`}));
   const runs = make("td", summary(model.runs), {class: "runs minor"});
   const row = make("tr", [make("td", name), state, make("td", sparkline(model)), ...cells(model), runs], {class: "model"});
-  const parts = model.runs ? [chart(model), failures(model), where(model), batches(model), ...lengths(model)] : [failures(model)];
+  const parts = model.runs ? [failures(model), where(model), batches(model), ...lengths(model)] : [failures(model)];
   const about = model.reason ? [make("p", model.reason, {class: "reason"})] : [];
-  if (isOpen) about.push(make("div", parts, {class: "parts"}));
-  return about.length ? [row, make("tr", make("td", about, {colspan: 11}), {class: "more", id})] : [row];
+  if (isOpen) about.push(...(model.runs ? [charts(model)] : []), make("div", parts, {class: "parts"}));
+  return about.length ? [row, make("tr", make("td", about, {colspan: 12}), {class: "more", id})] : [row];
 }
 
 function tile(label, value, {tone = "", title = ""} = {}) {
@@ -236,7 +233,7 @@ function tile(label, value, {tone = "", title = ""} = {}) {
 
 function totals() {
   const models = facts.models, over = key => sum(models.map(model => key(model.counts)));
-  const failed = over(counts => total(counts.failures)), ready = models.filter(model => model.state === "READY").length;
+  const failed = sum(models.map(failing)), ready = models.filter(model => model.state === "READY").length;
   const memory = facts.memory_bytes ? `${(facts.memory_bytes / 1e6).toFixed(0)} MB` : "unknown";
   const processes = facts.processes > 1 ? {title: `of ${facts.processes} processes`} : {};
   return [
@@ -244,7 +241,8 @@ function totals() {
     tile("requests/s", number(sum(models.map(rate)))),
     tile("waiting", number(over(counts => counts.waiting))),
     tile("answered", number(over(counts => counts.success))),
-    tile("failed", number(failed), {tone: failed ? "bad" : ""}),
+    tile("failed in 5 minutes", number(failed), {tone: failed ? "bad" : ""}),
+    tile("failed", number(over(counts => total(counts.failures)))),
     ...(facts.unknown_requests ? [tile("for unknown models", number(facts.unknown_requests), {tone: "bad"})] : []),
     tile("up for", span(facts.uptime_s)),
     tile("memory", memory, processes),
@@ -270,6 +268,8 @@ function show() {
   page.server.className = `state ${facts.not_ready.length ? "busy" : "good"}`;
   page.reasons.textContent = listed(facts.not_ready);
   page.libraries.textContent = `${Object.entries(facts.libraries).map(one => one.join(" ")).join(", ")}.`;
+  facts.models.forEach(remember);
+  page.span.textContent = shownMinutes() < 60 ? `last ${shownMinutes()} minutes` : "last hour";
   page.totals.replaceChildren(...totals());
   page.models.replaceChildren(...shown.flatMap(rows));
   const all = counted(facts.models.length, "model");
@@ -302,7 +302,9 @@ function refuse(status) {
 }
 
 async function tell(answer) {
-  facts = await answer.json();
+  const told = await answer.json();
+  if (facts && told.uptime_s < facts.uptime_s) location.reload();  // another server
+  facts = told;
   page.ask.hidden = true;
   show();
   page.told.textContent = `as of ${new Date().toLocaleTimeString()}`;
@@ -310,7 +312,7 @@ async function tell(answer) {
 
 async function poll() {
   try {
-    const answer = await ask("status.json");
+    const answer = await ask(`status.json?since=${facts ? slotNow() - 1 : 0}`);
     const isRefused = [401, 403].includes(answer.status);
     if (!answer.ok && !isRefused) throw new Error(`the server says ${answer.status}`);
     root.classList.remove("lost");

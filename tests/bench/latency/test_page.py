@@ -5,17 +5,15 @@ from __future__ import annotations
 import html.parser
 import pathlib
 import re
-import shutil
-import subprocess
 from typing import Any
 
 import pytest
 
+from browser import browser_of
 from trtnode.bench.environment import describe_environment, describe_load
 from trtnode.bench.latency_report.page import render_page
 from trtnode.bench.latency_report.results import LatencyResult, LatencyRow, LeftOut
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 HOSTILE = "</script><script>throw 1</script>\" onmouseover='throw 2"
 
 
@@ -73,8 +71,10 @@ def test_every_row_has_its_figures_and_its_bar() -> None:
     page = Page(render_page(result("lenet5", "vgg16")))
 
     widths = [str(a["style"]).partition("width: ")[2] for t, a in page.elements if t == "i"]
+    marks = [a["style"] for t, a in page.elements if t == "span"]
+    assert marks == ["--x: 0.0%", "--x: 33.3%", "--x: 66.7%", "--x: 100.0%"]  # 0, 0.5, 1 and 1.5 times as fast
     assert widths == ["66.7%", "100.0%"] * 2
-    assert sum(tag == "tr" for tag, _ in page.elements) == 4 + 1 + 4
+    assert sum(tag == "tr" for tag, _ in page.elements) == 1 + 4 + 1 + 4
     assert all(text in page.text for text in ("1.350 to 1.650", "fp32, process, batch 1", "No vgg16."))
 
 
@@ -85,9 +85,8 @@ def test_the_same_result_gives_the_same_page() -> None:
 
 
 @pytest.mark.browser
-def test_a_browser_draws_the_bars(tmp_path: pathlib.Path) -> None:
-    if BROWSER is None:
-        pytest.skip("no Chromium here")
+@pytest.mark.parametrize("width", [1440, 500])
+def test_a_browser_draws_the_bars(tmp_path: pathlib.Path, width: int) -> None:
     path = tmp_path / "page.html"
     report = """<script>window.addEventListener("load", () => {
         const widths = [...document.querySelectorAll(".bar")].map(bar => bar.getBoundingClientRect().width);
@@ -98,12 +97,10 @@ def test_a_browser_draws_the_bars(tmp_path: pathlib.Path) -> None:
     })</script>"""
     text = render_page(result("lenet5", "vgg16")).replace('http-equiv="Content-Security-Policy"', "")
     path.write_text(text + report, encoding="utf-8")
-    options = ["--headless", "--no-sandbox", "--no-first-run", "--disable-gpu", "--disable-background-networking"]
-    command = [BROWSER, *options, f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1300,1000"]
 
-    done = subprocess.run([*command, "--dump-dom", path.as_uri()], check=True, capture_output=True, timeout=240)
+    dom = browser_of(tmp_path)(path.as_uri(), seconds=1, width=width)
 
-    (body,) = [attributes for tag, attributes in Page(done.stdout.decode()).elements if tag == "body"]
+    (body,) = [attributes for tag, attributes in Page(dom).elements if tag == "body"]
     native, fp32, *others = map(int, str(body["data-widths"]).split(","))
     assert others == [native, fp32]
     assert native == pytest.approx(fp32 / 1.5, abs=1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.serving.pages.conftest import DumpDom
+from browser import DumpDom
 from tests.serving.pages.explain_samples import HOSTILE, MODEL, Page, chain, cut, long_chain, page_of
 
 pytestmark = pytest.mark.browser

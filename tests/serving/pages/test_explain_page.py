@@ -51,6 +51,23 @@ def test_names_are_text_and_never_markup() -> None:
     assert not any(tag == "img" for tag, _ in page.elements)
 
 
+def test_what_was_measured_is_drawn_as_bars_before_and_after() -> None:
+    partition = cut(MODEL, "Neg")
+    times = (("minimum cut", 1.5, ["s"]), ("faster engines", 1.5, ["s"]), ("all native", 6.0, []))
+    tuning = {
+        "candidates": [{"name": name, "p50_ms": ms, "segments": segments} for name, ms, segments in times],
+        "chosen": "minimum cut",
+    }
+    report = dataclasses.replace(partition.report(model="m.onnx", engine="openvino"), tuning=tuning)
+
+    page = Page(render_page(partition, report))
+
+    bars = [str(a["style"]).partition("width: ")[2] for _, a in page.elements if a.get("class") == "bar"]
+    assert bars == ["100.0%", "25.0%"]
+    assert re.search(r"natively\s+6.00 ms\s+with all engines\s+kept\s+1.50 ms", page.text)
+    assert "Before and after" not in page_of(partition)
+
+
 def test_every_segment_and_every_native_node_is_there() -> None:
     partition = cut(MODEL, "Neg")
 

@@ -17,7 +17,8 @@ from tests.serving.conftest import Eventually, Running, Starter, StartFake, give
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.serving.pages.status_page import render_status_page
-from trtnode.serving.telemetry.request_stats import Durations, ModelCounts, latency_bound_us
+from trtnode.serving.telemetry.latency_steps import latency_bound_us
+from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
 
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
 
@@ -68,7 +69,7 @@ def test_the_server_tells_what_happened_to_each_version(start_fake: StartFake) -
     assert sum(count for _, count in model["counts"]["latencies"]) == 5
     assert model["counts"]["batches"] == [[1, 5]]
     assert facts["not_ready"] == []
-    assert sum(count for _, count in model["counts"]["answered_by_slot"]) == 5
+    assert sum(answered for _, answered, *_ in model["history"]) == 5
     assert model["counts"]["recent_latencies"] == model["counts"]["latencies"]
     assert facts["memory_bytes"] > 1 << 20
     assert facts["uptime_s"] > 0
@@ -87,9 +88,23 @@ def test_the_server_tells_why_requests_failed(start_fake: StartFake) -> None:
 
     (model,) = facts["models"]
     assert model["counts"]["failures"] == [["OTHER", 1]]
-    assert [count for _, count in model["counts"]["failed_by_slot"]] == [1]
+    assert [failed for _, _, failed, *_ in model["history"]] == [1]
     assert "no input 'y'" in model["last_failure"]["detail"]
     assert facts["unknown_requests"] == 1
+
+
+def test_slots_before_a_number_are_left_out(start_fake: StartFake) -> None:
+    running = start_fake()
+    infer(running)
+    ((number, *_),) = told(running)["models"][0]["history"]
+
+    def history(since: str) -> tuple[int, dict[str, Any]]:
+        status, text = fetch(f"{running.http}/status.json?since={since}")
+        return status, json.loads(text)
+
+    assert history(str(number))[1]["models"][0]["history"]
+    assert history(str(number + 1))[1]["models"][0]["history"] == []
+    assert history("soon") == (400, {"error": "since=soon is no slot; take a slot's number, or leave it out"})
 
 
 def test_a_model_that_failed_is_told_with_its_reason(

@@ -10,7 +10,7 @@ from trtnode.serving.workers.merged_answers import merge_status
 def told(*, state: str = "READY", reason: str = "", **counts: Any) -> dict[str, Any]:
     """Return the status of one model version in one process."""
     all_counts = {"success": 0, "waiting": 0, "latencies": [], "batches": []} | counts
-    last = {"last_s": all_counts["success"], "last_failure": None}
+    last = {"last_s": all_counts["success"], "last_failure": None, "history": []}
     model = {"name": "m", "version": "1", "state": state, "reason": reason, "counts": all_counts, **last}
     process = {"uptime_s": 5.0, "memory_bytes": 100, "processes": 1, "unknown_requests": 2}
     return {"time_s": 1.0, "version": "1.0", "not_ready": [], "models": [model], **process}
@@ -28,6 +28,16 @@ def test_counts_are_added_also_by_latency_and_batch_size() -> None:
         "latencies": [[4.0, 1], [8.0, 2], [16.0, 4]],
         "batches": [[1, 5], [2, 1]],
     }
+
+
+def test_slots_are_added_with_the_mean_p50_and_the_largest_p99() -> None:
+    one, other, idle = told(), told(), told()
+    one["models"][0]["history"] = [[7, 30, 1, 100.0, 900.0, 0.5, 2.0], [8, 0, 2, 0, 0, 0, 0]]
+    other["models"][0]["history"] = [[7, 10, 0, 200.0, 800.0, 0.25, 1.0]]
+
+    history = merge_status([one, idle, other], [])["models"][0]["history"]
+
+    assert history == [[7, 40, 1, 125.0, 900.0, 0.75, 3.0], [8, 0, 2, 0, 0, 0, 0]]
 
 
 def test_the_state_is_that_of_the_process_that_is_least_ready() -> None:
