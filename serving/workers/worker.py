@@ -127,7 +127,7 @@ class Worker:
             self._channel.tell("beat", service.models_not_ready(), loads, self._host.failure())
             if self._changed.wait(BEAT_S):
                 self._changed.clear()
-                loads = any(servable.state is State.LOADING for servable in service.index(ready=False))
+                loads = any(servable.state is State.LOADING for servable in service.repository.known())
 
     def _models_changed(self) -> None:
         self._changed.set()
