@@ -21,6 +21,7 @@ from trtnode.serving.security.exposure_warnings import warn_of_open_ports
 from trtnode.serving.security.tls import Certificates
 from trtnode.serving.security.tokens import Tokens
 from trtnode.serving.service.inference_service import STOPPING
+from trtnode.serving.service.stoppable import Stoppable
 from trtnode.serving.telemetry.metrics import Metrics
 from trtnode.serving.telemetry.prometheus import exposition
 from trtnode.serving.workers.broadcast import Broadcaster
@@ -38,13 +39,8 @@ CLOSE_S = 5.0
 """The longest time that workers may take to close their ports, beyond the time that requests have."""
 
 
-class Supervisor:
-    """One server, from its configuration to its end. Starts and stops once.
-
-    Attributes:
-        failure: Why the server can't go on; None while it can.
-        at_rest: Whether it has stopped and no thread of it is at work.
-    """
+class Supervisor(Stoppable):
+    """A server of several processes, from its configuration to its end."""
 
     def __init__(self, config: ServableConfig) -> None:
         """Check what workers will read.
@@ -53,8 +49,7 @@ class Supervisor:
             ConfigError: The tokens file can't be used.
             TlsError: The certificates can't be used.
         """
-        self.failure: ServingError | None = None
-        self.at_rest = False
+        super().__init__()
         self._config = config
         server = config.server
         for section, tls in (("grpc", server.grpc.tls), ("http", server.http.tls)):
@@ -68,7 +63,6 @@ class Supervisor:
         self._metrics = MergedMetrics(self._collect, lambda: len(self._broadcaster.joined()))
         self._kept = contextlib.ExitStack()  # the file and the ports, until the end
         self._lock_file = self._kept.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-        self._stop_wanted = threading.Event()
         self._stopping = threading.Event()
         self._ready = threading.Event()
         self._shown: Sequence[str] = ()
@@ -89,14 +83,6 @@ class Supervisor:
         self._config = self._config.model_copy(update={"server": server.model_copy(update=ports)})
         for number in range(server.grpc.workers):
             threading.Thread(target=self._keep, args=(number,), name=f"keep-worker-{number}", daemon=True).start()
-
-    def ask_to_stop(self) -> None:
-        """Let ``wait_for_stop`` return."""
-        self._stop_wanted.set()
-
-    def wait_for_stop(self) -> None:
-        """Wait until somebody asks the server to stop, or it can't go on."""
-        self._stop_wanted.wait()
 
     def stop(self, grace_s: float) -> bool:
         """Stop: not ready first, then requests in flight finish while new ones are refused, then the workers end.
@@ -192,8 +178,7 @@ class Supervisor:
             if self._ready.is_set():
                 worker.kill()
             else:  # the server never could
-                self.failure = failure
-                self._stop_wanted.set()
+                self._give_up(failure)
             worker.ended.result()
             return "failed", f"can't serve: {failure}"
         self._show_readiness()
