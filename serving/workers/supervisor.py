@@ -28,7 +28,6 @@ from trtnode.serving.workers.broadcast import Broadcaster
 from trtnode.serving.workers.handle import WorkerHandle
 from trtnode.serving.workers.merged_answers import merge_status
 from trtnode.serving.workers.merged_metrics import Families, MergedMetrics
-from trtnode.serving.workers.worker import WorkerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -130,13 +129,14 @@ class Supervisor(Stoppable):
         while not self._stopping.is_set():
             started = time.monotonic()
             try:
-                worker = self._start(number)
+                worker = self._start(number, at_once=at_once)
             except ProcessStartError as error:
                 ends += 1
                 logger.error("Worker %d isn't there, which is tried again: %s", number, error)
                 self._stopping.wait(_pause_s(ends + 1))
                 continue
-            reason, how = self._look_after(worker, at_once=at_once)
+            reason, how = worker.follow()
+            self._show_readiness()
             if self._stopping.is_set():
                 return
             self._metrics.end(worker.pid, reason)
@@ -146,43 +146,56 @@ class Supervisor(Stoppable):
             self._stopping.wait(pause_s)
             at_once = False
 
-    def _start(self, number: int) -> WorkerHandle:
-        worker_config = WorkerConfig(number=number, config=self._config, log_level=logging.getLogger().level)
+    def _start(self, number: int, *, at_once: bool) -> WorkerHandle:
+        """Start a worker.
+
+        Args:
+            number: Its place.
+            at_once: Whether it opens the ports before its models are loaded. A server that starts has nobody else to
+                answer that it is live; later, the other workers are there, and this one would only refuse requests.
+        """
         calls: dict[str, Callable[..., object]] = {
+            "beat": lambda *state: self._take_beat(worker, at_once, *state),
             "broadcast": self._broadcaster.broadcast,
             "metrics": lambda accept: exposition(self._metrics.registry, accept),
             "status": lambda grant: merge_status([*self._broadcaster.read("facts", grant).values()], self._not_ready()),
         }
-        worker = WorkerHandle(worker_config, self._lock_file.fileno(), calls, self._show_readiness)
+        log_level = logging.getLogger().level
+        worker = WorkerHandle(number, self._config, log_level, self._lock_file.fileno(), calls)
         self._workers[number] = worker
         logger.info("Worker %d is process %d", number, worker.pid)
         return worker
 
-    def _look_after(self, worker: WorkerHandle, *, at_once: bool) -> tuple[str, str]:
-        """Let a worker join, and return why and how it ended.
+    def _take_beat(
+        self, worker: WorkerHandle, at_once: bool, reasons: Sequence[str], loads: bool, failure: ServingError | None
+    ) -> None:
+        """Follow the state of a worker's models, and let it join when it may."""
+        if failure is not None and not worker.settled:
+            self._fail(worker, failure)
+        worker.settled |= not (reasons or loads or failure)
+        if not worker.joins and (at_once or worker.settled):
+            worker.joins = True
+            threading.Thread(target=self._join, args=(worker,), name=f"join-{worker.number}", daemon=True).start()
+        if reasons != worker.reasons:
+            worker.reasons = reasons
+            self._show_readiness()
 
-        Args:
-            worker: It has just started.
-            at_once: Whether it opens the ports before its models are loaded. A server that starts has nobody else to
-                answer that it is live; later, the other workers are there, and this one would only refuse requests.
-        """
+    def _join(self, worker: WorkerHandle) -> None:
         try:
-            if at_once:
-                self._broadcaster.join(worker)
-            worker.settled.result()
-            if not at_once:
-                self._broadcaster.join(worker)
+            self._broadcaster.join(worker)
         except WorkerGoneError:
-            pass
+            return
         except ServingError as failure:
-            if self._ready.is_set():
-                worker.kill()
-            else:  # the server never could
-                self._give_up(failure)
-            worker.ended.result()
-            return "failed", f"can't serve: {failure}"
+            self._fail(worker, failure)
         self._show_readiness()
-        return worker.ended.result()
+
+    def _fail(self, worker: WorkerHandle, failure: ServingError) -> None:
+        """End a worker that can't serve; with the server, if that never could."""
+        worker.failure = failure
+        if self._ready.is_set():
+            worker.kill()
+        else:
+            self._give_up(failure)
 
     def _not_ready(self) -> list[str]:
         """Return what the server waits for, one line a reason; nothing if it is ready."""
