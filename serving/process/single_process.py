@@ -39,7 +39,7 @@ class Server(Stoppable):
         self._host = ModelHost(config, loader)
         self.metrics = self._host.metrics
         self._grpc: GrpcServer | None = None
-        self._http = HttpServer(config.server, lambda: HttpApp(config, self._host, self._notes))
+        self._http = HttpServer(config.server, HttpApp(config, self._host, self._notes))
         self._opened = threading.Event()
         self._ready = threading.Event()
 

@@ -75,8 +75,7 @@ class Worker:
         host.service.not_ready_reasons = ["not all workers are ready"]
         self._grpc = GrpcServer(config.server, host)
         host.show_ready = self._grpc.show_ready
-        app = functools.partial(
-            HttpApp,
+        app = HttpApp(
             config,
             host,
             notes=lambda: [*self._grpc.notes(), *self._http.notes()],
