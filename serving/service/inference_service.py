@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from trtnode.engines.artifact.cache import builder_version
 from trtnode.serving.errors import InvalidRequestError, MissingExtraError, NotFoundError, UnavailableError
 from trtnode.serving.models.repository import ModelRepository
 from trtnode.serving.models.servable import Servable
@@ -66,7 +66,7 @@ class InferenceService:
         same."""
         self.name = config.name
         """Its name in its metadata."""
-        self.version = _installed_version()
+        self.version = builder_version()
         self.tracing = _open_tracing(config.tracing, self.version) if config.tracing else None
         """Makes the spans of requests; None where nothing is traced."""
         self.extensions = (
@@ -210,10 +210,3 @@ def _open_tracing(config: TracingConfig, version: str) -> Tracing:
     except ImportError as error:
         raise MissingExtraError("server.tracing", "OpenTelemetry", "tracing") from error
     return Tracing(config.otlp_endpoint, version)
-
-
-def _installed_version() -> str:
-    try:
-        return importlib.metadata.version("trtnode")
-    except importlib.metadata.PackageNotFoundError:  # running from a checkout that isn't installed
-        return "unknown"
