@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
-from trtnode.protos import InferParameter, ModelInferResponse, ModelStreamInferResponse
+from trtnode.protos import InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
 from trtnode.serving.errors import UnavailableError
 from trtnode.serving.grpc.owed import Owed
 from trtnode.serving.grpc.unary_rpc import UnaryRpc
@@ -118,8 +118,7 @@ class StreamedCall(Call):
 
     def reply(self, response: bytes) -> None:
         """Let the stream write the response, which is the last one to the request."""
-        head = field_head(RESPONSE_FIELD, len(response) + len(FINAL))
-        self._stream.answer(b"".join((head, response, FINAL)), self)
+        self._stream.answer(streamed(response), self)
 
     def fail(self, code: grpc.StatusCode, details: str) -> None:
         """Let the stream write an error, or end with it: for its caller, or for what is no request."""
@@ -127,10 +126,7 @@ class StreamedCall(Call):
             self._stream.put(EndError(code, details))
             return
         self.set_code(code)
-        answer = ModelStreamInferResponse(error_message=details)
-        answer.infer_response.MergeFromString(FINAL)
-        answer.infer_response.model_name, answer.infer_response.id = self.request.model_name, self.request.id
-        self._stream.answer(answer.SerializeToString(), self, details)
+        self._stream.answer(streamed_error(self.request, details), self, details)
 
 
 class Stream(abc.ABC):
@@ -259,6 +255,19 @@ class ThreadedStream(Stream):
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         with self._changed:
             self._changed.wait_for(lambda: condition() or self.left)
+
+
+def streamed(response: bytes) -> bytes:
+    """Return the bytes of a ``ModelInferResponse`` as an answer of a stream, the last one to its request."""
+    return b"".join((field_head(RESPONSE_FIELD, len(response) + len(FINAL)), response, FINAL))
+
+
+def streamed_error(request: ModelInferRequest, details: str) -> bytes:
+    """Return an error as an answer of a stream, the last one to its request."""
+    answer = ModelStreamInferResponse(error_message=details)
+    answer.infer_response.MergeFromString(FINAL)
+    answer.infer_response.model_name, answer.infer_response.id = request.model_name, request.id
+    return bytes(answer.SerializeToString())
 
 
 def _stopping() -> EndError:
