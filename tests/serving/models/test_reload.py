@@ -25,7 +25,7 @@ CLIENTS = 4
 
 @pytest.fixture(autouse=True)
 def quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trtnode.serving.models.watcher.POLL_S", 0.05)
+    monkeypatch.setattr("trtnode.serving.models.repository.POLL_S", 0.05)
 
 
 class Load:
@@ -203,7 +203,7 @@ def test_a_bad_new_version_leaves_the_old_one_serving_until_it_is_whole(
 def test_a_file_that_is_being_written_is_not_taken(
     start: Starter, adders: Adders, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trtnode.serving.models.watcher.POLL_S", 0.3)
+    monkeypatch.setattr("trtnode.serving.models.repository.POLL_S", 0.3)
     adders.write("m/1/model.onnx", 1)
     loaded: list[str] = []
 
