@@ -19,9 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from trtnode.serving.batching.concatenation import BatchMemory, Feeds, split
-from trtnode.serving.batching.latency_controller import LatencyController
 from trtnode.serving.batching.length_batches import LengthBatches
-from trtnode.serving.batching.policy import BatchLimits, next_batch
+from trtnode.serving.batching.policy import BatchLimits, LatencyController, next_batch
 from trtnode.serving.batching.queued_request import Outcome, Then, WaitingRequest, batch_key, check_rows
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError, InvalidRequestError, QueueFullError, QueueTimeoutError

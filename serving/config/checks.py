@@ -59,11 +59,11 @@ def _shared_port(server: ServerConfig) -> Iterator[tuple[Location, str]]:
 
 
 def _missing_files(server: ServerConfig) -> Iterator[tuple[Location, str]]:
-    tls, auth = server.grpc.tls, server.auth
-    if tls is not None:
-        for key, path in (("cert", tls.cert), ("key", tls.key), ("client_ca", tls.client_ca)):
+    auth = server.auth
+    for section, tls in (("grpc", server.grpc.tls), ("http", server.http.tls)):
+        for key, path in tls or ():
             if path is not None and not _is_file(path):
-                yield ("server", "grpc", "tls", key), _no_file(path)
+                yield ("server", section, "tls", key), _no_file(path)
     if auth is not None and not _is_file(auth.tokens_file):
         yield ("server", "auth", "tokens_file"), _no_file(auth.tokens_file)
 

@@ -16,9 +16,12 @@ from trtnode.partitioner.graph.view import TensorSpec, describe
 from trtnode.serving.errors import InterfaceError
 from trtnode.serving.executables.interface import Choice, Choose, Composite, Run, ServedExecutable
 from trtnode.serving.executables.step_rule import StepRule
-from trtnode.serving.executables.variant_timing import Latency, VariantTiming
+from trtnode.serving.executables.variant_timing import Latency
 
 logger = logging.getLogger(__name__)
+
+Measure = Callable[[Mapping[str, ServedExecutable], Mapping[str, np.ndarray], int], Mapping[str, Latency]]
+"""Returns the latency of each variant by name, on inputs, at a number of executions at the same time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class VariantSet(Composite):
         self,
         model: str,
         variants: Sequence[Variant],
-        timing: VariantTiming,
+        measure: Measure,
         *,
         target_ms: float,
         steps_down: bool,
@@ -57,7 +60,7 @@ class VariantSet(Composite):
         Args:
             model: Its name.
             variants: In any order; of one quality, the one that is named first is preferred.
-            timing: Measures them.
+            measure: Measures them.
             target_ms: The latency that the chosen variant holds, in milliseconds.
             steps_down: Whether faster ones answer while the target is missed.
 
@@ -69,7 +72,7 @@ class VariantSet(Composite):
         self._target_ms = target_ms
         self._steps_down = steps_down
         self._active = self.variants[0]
-        self._timing = timing
+        self._measure = measure
         self._measured: Mapping[str, Latency] = {}
         self._rule: StepRule | None = None
         self._ladder: Sequence[Variant] = self.variants
@@ -113,7 +116,7 @@ class VariantSet(Composite):
         self._instances = instances
         if len(self.variants) > 1:
             executables = {one.name: one.executable for one in self.variants}
-            self._measured = self._timing.figures(executables, feeds, instances)
+            self._measured = self._measure(executables, feeds, instances)
         self._active = self._first()
         self._ladder = self._faster_ones() if self._steps_down else [self._active]
         if len(self._ladder) > 1:

@@ -28,54 +28,47 @@ class Latency:
     p95_ms: float
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class VariantTiming:
-    """Measures variants, unless the cache has their figures.
+def figures(
+    cache: EngineCache,
+    parts: Mapping[str, str],
+    executables: Mapping[str, ServedExecutable],
+    feeds: Mapping[str, np.ndarray],
+    at_once: int,
+) -> Mapping[str, Latency]:
+    """Return the latency of each variant, by name; nothing where one fails on these inputs.
 
-    Attributes:
-        cache: Keeps the figures.
-        parts: Named parts of the key: they stand for the files, their options and this machine.
+    A latency is the time from the start of ``at_once`` executions to the end of the last. Variants take turns, so
+    that a change of the machine's speed hits all of them.
+
+    Args:
+        cache: Keeps the figures. What it has isn't measured again.
+        parts: Named parts of their key: they stand for the files, their options and this machine.
+        executables: The variants.
+        feeds: Inputs of each execution.
+        at_once: Executions at the same time.
     """
+    shapes = {name: [str(array.dtype), array.shape] for name, array in feeds.items()}
+    key = engine_key(purpose="variants", shapes=repr(shapes), at_once=str(at_once), **parts)
+    known = _recall(cache, key)
+    if known is not None and known.keys() == executables.keys():
+        return known
+    try:
+        turns = _time(executables, feeds, at_once)
+    except Exception as error:  # zeros need not make sense to a model
+        logger.warning("Variants can't be measured: %s", error)
+        return {}
+    found = {name: Latency(float(np.median(times)), float(np.percentile(times, 95))) for name, times in turns.items()}
+    cache.put_record(key, {name: dataclasses.asdict(one) for name, one in found.items()})
+    return found
 
-    cache: EngineCache
-    parts: Mapping[str, str]
 
-    def figures(
-        self, executables: Mapping[str, ServedExecutable], feeds: Mapping[str, np.ndarray], at_once: int
-    ) -> Mapping[str, Latency]:
-        """Return the latency of each variant, by name; nothing where one fails on these inputs.
-
-        A latency is the time from the start of ``at_once`` executions to the end of the last. Variants take turns, so
-        that a change of the machine's speed hits all of them.
-
-        Args:
-            executables: The variants.
-            feeds: Inputs of each execution.
-            at_once: Executions at the same time.
-        """
-        shapes = {name: [str(array.dtype), array.shape] for name, array in feeds.items()}
-        key = engine_key(purpose="variants", shapes=repr(shapes), at_once=str(at_once), **self.parts)
-        known = self._recall(key)
-        if known is not None and known.keys() == executables.keys():
-            return known
-        try:
-            turns = _time(executables, feeds, at_once)
-        except Exception as error:  # zeros need not make sense to a model
-            logger.warning("Variants can't be measured: %s", error)
-            return {}
-        figures = {
-            name: Latency(float(np.median(times)), float(np.percentile(times, 95))) for name, times in turns.items()
-        }
-        self.cache.put_record(key, {name: dataclasses.asdict(one) for name, one in figures.items()})
-        return figures
-
-    def _recall(self, key: str) -> Mapping[str, Latency] | None:
-        record = self.cache.get_record(key)
-        try:
-            return None if record is None else {name: Latency(**fields) for name, fields in record.items()}
-        except TypeError as error:
-            logger.warning("Ignoring damaged figures of variants: %s", error)
-            return None
+def _recall(cache: EngineCache, key: str) -> Mapping[str, Latency] | None:
+    record = cache.get_record(key)
+    try:
+        return None if record is None else {name: Latency(**fields) for name, fields in record.items()}
+    except TypeError as error:
+        logger.warning("Ignoring damaged figures of variants: %s", error)
+        return None
 
 
 def _time(

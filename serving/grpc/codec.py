@@ -21,19 +21,18 @@ MOST_BYTES = 4 << 20
 """Bytes that a compressed message may stand for where nothing else says so."""
 
 
-def parser_of(kind: Any, instead: Any = UNREADABLE, most: int = MOST_BYTES) -> Callable[[bytes], Any]:
+def parser_of(kind: Any, instead: Any = UNREADABLE) -> Callable[[bytes], Any]:
     """Return a parser of one kind of message.
 
     Args:
         kind: The class of the messages.
         instead: What it gives for bytes that are no such message.
-        most: Bytes that a compressed one may stand for.
     """
     layout = layout_of(kind.DESCRIPTOR)
 
     def parse(data: bytes) -> Any:
         try:
-            message = unpack(data, most) if is_packed(data) else data
+            message = unpack(data, MOST_BYTES) if is_packed(data) else data
             return kind.FromString(message) if is_bounded(message, layout) else instead
         except (DecodeError, ServingError):
             return instead

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 
 from trtnode.serving.grpc.direct import MOST_METADATA, NO_FLAGS, NOTHING, Finished, operations
-from trtnode.serving.grpc.streams import EndError, Stream, Streams
+from trtnode.serving.grpc.streams import EndError, Stream, StreamedCall, Streams
 from trtnode.serving.protocol.packing import is_packed
 
 logger = logging.getLogger(__name__)
@@ -25,15 +25,12 @@ class DirectStream(Stream):
     unless too many wait for their answers. gRPC takes one answer at a time.
     """
 
-    def __init__(
-        self, streams: Streams, parse: Callable[[bytes], Any], unpacking: ThreadPoolExecutor, event: Any
-    ) -> None:
+    def __init__(self, streams: Streams, unpacking: ThreadPoolExecutor, event: Any) -> None:
         """Describe a stream that has come.
 
         Args:
             streams: Those that are open.
-            parse: Reads its requests.
-            unpacking: The thread that reads compressed ones.
+            unpacking: The thread that reads compressed requests.
             event: The call.
         """
         metadata = event.invocation_metadata or ()
@@ -42,26 +39,24 @@ class DirectStream(Stream):
         super().__init__(streams, peer, () if self._crowded else metadata)
         self._call = event.call
         self._streams = streams
-        self._parse = parse
         self._unpacking = unpacking
         self._outbox: collections.deque[bytes | EndError] = collections.deque()
         self._due = 0
         self._reads = self._writes = self._half_closed = self._ended = self._gone = False
 
     def begin(self) -> None:
-        """Wait for the first message, if there may be one more stream."""
+        """Wait for the first message, if the caller may open a stream and there may be one more."""
         self._await(self._closed, operations.ReceiveCloseOnServerOperation(NO_FLAGS))
+        self._await(self._began, operations.SendInitialMetadataOperation(None, NO_FLAGS))
         try:
             if self._crowded:
                 code = grpc.StatusCode.RESOURCE_EXHAUSTED
                 raise EndError(code, f"the call has more than {MOST_METADATA} entries of metadata")
-            self._streams.enter(self)
+            if self._rpc.admit(StreamedCall(self)):
+                self._streams.enter(self)
+                self._read_next()
         except EndError as end:
-            head = operations.SendInitialMetadataOperation(None, NO_FLAGS)
-            self._end(end.code, end.details, head)
-        else:
-            self._await(self._began, operations.SendInitialMetadataOperation(None, NO_FLAGS))
-            self._read_next()
+            self.put(end)
 
     def put(self, item: bytes | EndError) -> None:
         """Let an answer be written, or the stream end with an error, after what was put before."""
@@ -101,7 +96,7 @@ class DirectStream(Stream):
             self._reads = True
         self._await(self._received, operations.ReceiveMessageOperation(NO_FLAGS))
 
-    def _end(self, code: grpc.StatusCode, details: str, *head: Any) -> None:
+    def _end(self, code: grpc.StatusCode, details: str) -> None:
         with self._changed:
             if self._ended:
                 return
@@ -109,7 +104,7 @@ class DirectStream(Stream):
         status = operations.SendStatusFromServerOperation(
             None, code.value[0], details.encode(errors="replace"), NO_FLAGS
         )
-        self._await(self._began, *head, status)
+        self._await(self._began, status)
 
     def _await(self, then: Callable[[Any], None], *batch: Any) -> None:
         """Begin operations, unless gRPC has let go of the stream; ``then`` gets their event."""
@@ -134,8 +129,6 @@ class DirectStream(Stream):
     def _do(self, step: Callable[[Any], None], what: Any) -> None:
         try:
             step(what)
-        except EndError as end:
-            self._fail(end)
         except BaseException:
             logger.exception("A stream failed")
             self._fail(EndError(grpc.StatusCode.INTERNAL, "the server failed unexpectedly; its log says why"))
@@ -163,7 +156,7 @@ class DirectStream(Stream):
             self._take_message(message)
 
     def _take_message(self, message: bytes) -> None:
-        self.take(self._parse(message), len(message))
+        self.take(message)
         self._reads = False  # not before: an end that is read meanwhile would end the stream without this answer
         self._read_next()
 

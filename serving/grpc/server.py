@@ -23,7 +23,6 @@ except VersionError as error:
     raise OldProtobufError from error
 
 from trtnode.serving.grpc.auth_interceptor import AuthInterceptor
-from trtnode.serving.grpc.codec import parser_of
 from trtnode.serving.grpc.direct import DirectCall, DirectMethod, missing_parts
 from trtnode.serving.grpc.direct_streams import DirectStream
 from trtnode.serving.grpc.owed import Owed
@@ -35,7 +34,7 @@ from trtnode.serving.schema.server import ServerConfig
 from trtnode.serving.security.descriptors import GRPC_SHARE, most_connections
 from trtnode.serving.security.tls import Certificates
 from trtnode.serving.service.host import ModelHost
-from trtnode.serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC, messages_of
+from trtnode.serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC
 
 logger = logging.getLogger(__name__)
 
@@ -75,13 +74,12 @@ class GrpcServer:
         self.port = 0
         self._config = config.grpc
         self._host = host
-        self._most = config.grpc.max_message_mb << 20
         self._shares_port = host.rpcs.is_broadcast
         self._certificates = Certificates("grpc", config.grpc.tls) if config.grpc.tls else None
         self._health = health.HealthService()
-        self._servicer = GrpcServicer(host)
+        self._rpcs = GrpcServicer(host).unary_rpcs(config.grpc.max_message_mb << 20)
         self._owed = Owed(config.limits.stream_buffer_mb << 20)
-        self._streams = Streams(self._servicer.accept_streamed, config.limits.streams, self._owed)
+        self._streams = Streams(self._rpcs[INFER_RPC], config.limits.streams, self._owed)
         self._direct: list[DirectMethod] = []
         # A client may hold a reflection stream, and with it a thread, for as long as it likes.
         self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, "reflection", host.cores.settle)
@@ -142,7 +140,7 @@ class GrpcServer:
 
     def _add_services(self) -> None:
         health_service, inference = health.SERVICE_NAME, SERVICE_NAME
-        self._add_unary(inference, self._servicer.unary_rpcs(self._most))
+        self._add_unary(inference, self._rpcs)
         self._add_unary(health_service, {"Check": self._health.check_rpc()})
         self._server.add_registered_method_handlers(health_service, {"Watch": self._health.watch_handler()})
         self._add_streams(inference)
@@ -150,14 +148,12 @@ class GrpcServer:
         self._server.add_registered_method_handlers(REFLECTION, {"ServerReflectionInfo": reflection})
 
     def _add_streams(self, service: str) -> None:
-        """Offer inference streams past grpcio's Python layer, unless each of their requests needs a token."""
-        parse = parser_of(messages_of(STREAM_RPC)[0], most=self._most)
-        if self._goes_direct and self._host.authorizer.lets_all(STREAM_RPC):
-            receive = functools.partial(DirectStream, self._streams, parse, self._unpacking)
+        """Offer inference streams past grpcio's Python layer where that is possible."""
+        if self._goes_direct:
+            receive = functools.partial(DirectStream, self._streams, self._unpacking)
             self._direct.append(DirectMethod(self._server, f"/{service}/{STREAM_RPC}", receive))
             return
-        handle = _on(self._streams.pool, self._streams.handle)
-        handler = grpc.stream_stream_rpc_method_handler(handle, request_deserializer=parse)
+        handler = grpc.stream_stream_rpc_method_handler(_on(self._streams.pool, self._streams.handle))
         self._server.add_registered_method_handlers(service, {STREAM_RPC: handler})
 
     def _add_unary(self, service: str, rpcs: Mapping[str, UnaryRpc]) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from trtnode.protos import ModelInferRequest
-from trtnode.serving.errors import ServingError, UnreadableMessageError
-from trtnode.serving.grpc.codec import MOST_BYTES, UNREADABLE, parser_of
+from trtnode.serving.grpc.codec import MOST_BYTES, parser_of
 from trtnode.serving.grpc.unary_rpc import Answer, UnaryRpc
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import SharedMemory
@@ -17,7 +16,6 @@ from trtnode.serving.service.call import Call
 from trtnode.serving.service.host import ModelHost
 from trtnode.serving.service.inference import Inference
 from trtnode.serving.service.rpc_table import INFER_RPC, messages_of, pool_of
-from trtnode.serving.service.status import status_of
 from trtnode.serving.service.unary_rpcs import Method
 
 RAW_FIELDS = {INFER_RPC: ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER}
@@ -27,15 +25,14 @@ RAW_FIELDS = {INFER_RPC: ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER}
 class GrpcInference(Inference):
     """An inference request as a protocol message; see ``Inference``."""
 
-    __slots__ = ("_message",)
+    __slots__ = ()
 
     def __init__(self, request: ModelInferRequest, call: Call) -> None:
         super().__init__(call, request.model_name, request.model_version, request.id)
-        self._message = request
 
     def read(self, cache: RequestCache, memory: SharedMemory) -> ParsedRequest:
         """Return the request as arrays that fit the model."""
-        return cache.read(self._message, memory, self.call.raw)
+        return cache.read(self.call.request, memory, self.call.raw)
 
     def write(self, cache: RequestCache, request: ParsedRequest, arrays: Sequence[np.ndarray]) -> bytes:
         """Return the response."""
@@ -64,31 +61,14 @@ class GrpcServicer:
             for rpc, answer in answers.items()
         }
 
-    def accept_streamed(self, request: ModelInferRequest, call: Call, refusal: ServingError | None) -> None:
-        """Have a request of a stream answered, with an error if a check refused it."""
-        inference = GrpcInference(request, call)
-        if refusal is not None:
-            inference.refuse(refusal)
-        else:
-            self._service.accept(inference)
-
     def _in_pool(self, rpc: str, method: Method) -> Answer:
         pool = pool_of(rpc, self._pools, is_broadcast=self._rpcs.is_broadcast)
 
         def answer(request: Any, call: Call) -> None:
             call.watch()
-            pool.run(lambda: call.answer_rpc(rpc, request, lambda: _response(rpc, method, request)))
+            pool.run(lambda: call.answer_rpc(rpc, request, lambda: method(request).SerializeToString()))
 
         return answer
 
     def _infer(self, request: ModelInferRequest, call: Call) -> None:
-        if request is UNREADABLE:
-            call.fail(*status_of(UnreadableMessageError(INFER_RPC), INFER_RPC))
-        else:
-            self._service.accept(GrpcInference(request, call))
-
-
-def _response(rpc: str, method: Method, request: Any) -> bytes:
-    if request is UNREADABLE:
-        raise UnreadableMessageError(rpc)
-    return bytes(method(request).SerializeToString())
+        self._service.accept(GrpcInference(request, call))

@@ -8,7 +8,6 @@ nothing else.
 from __future__ import annotations
 
 import abc
-import dataclasses
 import functools
 import queue
 import threading
@@ -18,12 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 
 from trtnode.protos import InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
-from trtnode.serving.errors import ServingError, UnavailableError, UnreadableMessageError
-from trtnode.serving.grpc.codec import UNREADABLE
+from trtnode.serving.errors import UnavailableError
 from trtnode.serving.grpc.owed import Owed
+from trtnode.serving.grpc.unary_rpc import UnaryRpc
 from trtnode.serving.protocol.wire_format import field_head
 from trtnode.serving.service.call import Call
-from trtnode.serving.service.rpc_table import INFER_RPC, STREAM_RPC
+from trtnode.serving.service.rpc_table import STREAM_RPC
 from trtnode.serving.service.status import status_of
 
 FINAL: bytes = ModelInferResponse(
@@ -38,22 +37,6 @@ FIRST_PENDING = 8
 """The same before the first answer tells how large they are."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Refused:
-    """A request of a stream that a check refused before it came here; its answer is the error.
-
-    Attributes:
-        request: As the client sent it.
-        error: Why.
-    """
-
-    request: ModelInferRequest
-    error: ServingError
-
-
-_Requests = Iterator[ModelInferRequest | Refused]
-
-
 class EndError(Exception):
     """Ends a stream with a status."""
 
@@ -66,11 +49,12 @@ class EndError(Exception):
 class Streams:
     """The open streams of a server."""
 
-    def __init__(self, accept: Accept, most: int, owed: Owed) -> None:
+    def __init__(self, rpc: UnaryRpc, most: int, owed: Owed) -> None:
         # One thread more than streams, to refuse those beyond.
         self.pool = ThreadPoolExecutor(most + 1, thread_name_prefix="stream")
         """The threads that write."""
-        self.accept = accept
+        self.rpc = rpc
+        """Checks their requests and has them answered."""
         self.owed = owed
         """What clients have to take."""
         self._most = most
@@ -78,7 +62,7 @@ class Streams:
         self._open: set[Stream] = set()
         self._stopping = False
 
-    def handle(self, requests: _Requests, context: grpc.ServicerContext) -> Iterator[bytes]:
+    def handle(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Yield the answers to the requests of one stream until all are written, or the client or the server leaves."""
         stream = ThreadedStream(self, context)
         try:
@@ -125,26 +109,24 @@ class Streams:
 class StreamedCall(Call):
     """One request of a stream."""
 
-    __slots__ = ("_request", "_stream")
+    __slots__ = ("_stream",)
     rpc = STREAM_RPC
 
-    def __init__(self, stream: Stream, request: ModelInferRequest, size: int) -> None:
+    def __init__(self, stream: Stream) -> None:
         super().__init__(stream.peer, stream.metadata)
-        self.size = size
         self._stream = stream
-        self._request = request
 
     def reply(self, response: bytes) -> None:
         """Let the stream write the response, which is the last one to the request."""
-        head = field_head(RESPONSE_FIELD, len(response) + len(FINAL))
-        self._stream.answer(b"".join((head, response, FINAL)), self)
+        self._stream.answer(streamed(response), self)
 
-    def fail(self, _code: grpc.StatusCode, details: str) -> None:
-        """Let the stream write an error."""
-        answer = ModelStreamInferResponse(error_message=details)
-        answer.infer_response.MergeFromString(FINAL)
-        answer.infer_response.model_name, answer.infer_response.id = self._request.model_name, self._request.id
-        self._stream.answer(answer.SerializeToString(), self, details)
+    def fail(self, code: grpc.StatusCode, details: str) -> None:
+        """Let the stream write an error, or end with it: for its caller, or for what is no request."""
+        if self.request is None:
+            self._stream.put(EndError(code, details))
+            return
+        self.set_code(code)
+        self._stream.answer(streamed_error(self.request, details), self, details)
 
 
 class Stream(abc.ABC):
@@ -158,7 +140,7 @@ class Stream(abc.ABC):
 
     def __init__(self, streams: Streams, peer: str, metadata: Sequence[tuple[str, str | bytes]]) -> None:
         self.left = False
-        self._accept = streams.accept
+        self._rpc = streams.rpc
         self._owed = streams.owed
         self.peer = peer
         self.metadata = metadata
@@ -208,28 +190,16 @@ class Stream(abc.ABC):
     def put(self, item: bytes | EndError) -> None:
         """Let an answer be written, or the stream end with an error, after what was put before."""
 
-    def take(self, request: ModelInferRequest | Refused, size: int = 0) -> None:
-        """Have a request answered.
-
-        Args:
-            request: As it came.
-            size: See ``Inference``.
-
-        Raises:
-            EndError: It is no request.
-        """
-        if request is UNREADABLE:
-            raise EndError(*status_of(UnreadableMessageError(INFER_RPC), STREAM_RPC))
-        refusal = None
-        if isinstance(request, Refused):
-            refusal, request = request.error, request.request
-        call = StreamedCall(self, request, size)
+    def take(self, message: bytes) -> None:
+        """Have a request answered, if its caller may still send one."""
+        call = StreamedCall(self)
         with self._changed:
             self._pending += 1
             self._unanswered.add(call)
         if self.left:
             call.leave()
-        self._accept(request, call, refusal)
+        if self._rpc.admit(call):
+            self._rpc.take(call, message)
 
 
 class ThreadedStream(Stream):
@@ -240,14 +210,14 @@ class ThreadedStream(Stream):
         self._context = context
         self._outbox: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
 
-    def read(self, requests: _Requests) -> None:
+    def read(self, requests: Iterator[bytes]) -> None:
         """Take requests as long as the client sends any, then let the stream end when all are answered."""
         try:
             for request in requests:
                 self.take(request)
                 self._wait_until(self._takes_more)
             self._wait_until(lambda: not self._pending)
-        except Exception as error:  # the client left, or is no longer allowed to call
+        except Exception as error:  # the client left
             self._outbox.put(error)
         else:
             self._outbox.put(None)
@@ -287,8 +257,17 @@ class ThreadedStream(Stream):
             self._changed.wait_for(lambda: condition() or self.left)
 
 
-Accept = Callable[[ModelInferRequest, StreamedCall, ServingError | None], None]
-"""Lets some thread end the call of a request, with an error if a check refused it."""
+def streamed(response: bytes) -> bytes:
+    """Return the bytes of a ``ModelInferResponse`` as an answer of a stream, the last one to its request."""
+    return b"".join((field_head(RESPONSE_FIELD, len(response) + len(FINAL)), response, FINAL))
+
+
+def streamed_error(request: ModelInferRequest, details: str) -> bytes:
+    """Return an error as an answer of a stream, the last one to its request."""
+    answer = ModelStreamInferResponse(error_message=details)
+    answer.infer_response.MergeFromString(FINAL)
+    answer.infer_response.model_name, answer.infer_response.id = request.model_name, request.id
+    return bytes(answer.SerializeToString())
 
 
 def _stopping() -> EndError:

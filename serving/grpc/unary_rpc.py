@@ -1,4 +1,4 @@
-"""One unary RPC: who may call it, the bytes of its requests, and who answers them."""
+"""One RPC: who may call it, the bytes of its requests, and who answers them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from trtnode.serving.errors import ServingError
+from trtnode.serving.errors import ServingError, UnreadableMessageError
 from trtnode.serving.grpc.codec import MOST_BYTES, UNREADABLE
 from trtnode.serving.grpc.owed import Owed
 from trtnode.serving.protocol.packing import is_packed, unpack
@@ -21,11 +21,11 @@ from trtnode.serving.service.status import status_of
 
 Parse = Callable[[bytes], Any]
 Answer = Callable[[Any, Call], None]
-"""Has a request answered: at once, or in another thread. It gets ``UNREADABLE`` in place of what is no request."""
+"""Has a request answered: at once, or in another thread."""
 
 
 class UnaryRpc:
-    """An RPC that both paths through grpcio offer the same calls to: first ``admit``, then ``take``."""
+    """An RPC that calls and streams of both paths through grpcio are offered to: first ``admit``, then ``take``."""
 
     def __init__(
         self,
@@ -76,7 +76,11 @@ class UnaryRpc:
         if self._raw_field and call.size > LONG_BYTES:
             message, call.raw = cut_field(message, self._raw_field)
         request = self._parse(message)
-        if self._authorizer is not None and request is not UNREADABLE:
+        if request is UNREADABLE:
+            call.fail(*status_of(UnreadableMessageError(self._name), self._name))
+            return
+        call.request = request
+        if self._authorizer is not None:
             try:
                 self._authorizer.check_request(call.grant, self._name, request)
             except ServingError as error:

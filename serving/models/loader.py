@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pathlib
 
@@ -22,7 +23,7 @@ from trtnode.engines.store.shared import SharedStore
 from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.executables.tiled import TiledExecutable
 from trtnode.serving.executables.variant_set import Variant, VariantSet
-from trtnode.serving.executables.variant_timing import VariantTiming
+from trtnode.serving.executables.variant_timing import figures
 from trtnode.serving.models.isolation import MIB, IsolatedLoading, half_of_memory_mb
 from trtnode.serving.models.pipelines import tiles_of
 from trtnode.serving.models.servable import Loader
@@ -75,7 +76,7 @@ def _variants(model: ModelConfig, load_file: Loader, cache: EngineCache) -> Vari
             opened.callback(executable.close)
             variants.append(Variant(one.label, one.quality, executable))
         assert model.latency_target_ms is not None, "the configuration was checked"
-        timing = VariantTiming(cache=cache, parts=_timing_parts(model))
+        timing = functools.partial(figures, cache, _timing_parts(model))
         chosen = VariantSet(model.name, variants, timing, target_ms=model.latency_target_ms, steps_down=model.step_down)
         chosen.settle(measuring_feeds(chosen, model), model.instances)
         opened.pop_all()

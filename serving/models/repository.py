@@ -124,6 +124,10 @@ class ModelRepository:
         """All models, whatever their state."""
         return self._models.values()
 
+    def known(self) -> list[Servable]:
+        """Return every version that is or was loaded."""
+        return [servable for model in self._models.values() for servable in model.known()]
+
     def model(self, name: str) -> ServedModel:
         """Return a model, whatever its state.
 

@@ -7,15 +7,14 @@ import os
 import signal
 import sys
 import threading
-from typing import Protocol
 
 from trtnode.engines.process_memory import keep_free_memory
 from trtnode.partitioner.model.garbage import freeze
-from trtnode.serving.errors import ServingError
 from trtnode.serving.models.loader import engine_loader
 from trtnode.serving.process.single_process import Server
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.security.descriptors import raise_descriptor_limit
+from trtnode.serving.service.stoppable import Stoppable
 from trtnode.serving.telemetry import logs
 from trtnode.serving.workers.supervisor import Supervisor
 
@@ -42,30 +41,6 @@ def serve(config: ServableConfig, log_level: str | None) -> int:
     keep_free_memory()
     several = config.server.grpc.workers > 1
     return run_until_signal(config, Supervisor(config) if several else Server(config, engine_loader(config)))
-
-
-class Stoppable(Protocol):
-    """A server of one process or of several."""
-
-    @property
-    def failure(self) -> ServingError | None:
-        """Why it can't go on; None while it can."""
-
-    @property
-    def at_rest(self) -> bool:
-        """True if it has stopped and no thread of it is at work."""
-
-    def start(self) -> None:
-        """Open the ports and begin to load."""
-
-    def ask_to_stop(self) -> None:
-        """Let ``wait_for_stop`` return."""
-
-    def wait_for_stop(self) -> None:
-        """Wait until somebody asks it to stop, or it can't go on."""
-
-    def stop(self, grace_s: float) -> bool:
-        """Stop; return whether every accepted request was answered within ``grace_s``."""
 
 
 def run_until_signal(config: ServableConfig, server: Stoppable) -> int:

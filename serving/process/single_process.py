@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 
-from trtnode.serving.errors import AddressError, ModelLoadFailedError
+from trtnode.serving.errors import AddressError
 from trtnode.serving.grpc.server import GrpcServer
 from trtnode.serving.models.servable import Loader, Servable
 from trtnode.serving.rest.app import HttpApp
@@ -15,17 +15,16 @@ from trtnode.serving.rest.server import HttpServer
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.security.exposure_warnings import warn_of_open_ports
 from trtnode.serving.service.host import ModelHost
+from trtnode.serving.service.stoppable import Stoppable
 
 logger = logging.getLogger(__name__)
 
 
-class Server:
-    """One server, from its configuration to its end. Starts and stops once.
+class Server(Stoppable):
+    """A server whose ports and models are in this process.
 
     Attributes:
         metrics: The counts so far.
-        failure: Why the server can't go on; None while it can.
-        at_rest: Whether it has stopped and no thread of it is at work.
     """
 
     def __init__(self, config: ServableConfig, loader: Loader) -> None:
@@ -35,14 +34,12 @@ class Server:
             ConfigError: The tokens file can't be used.
             TlsError: The certificates of HTTP can't be used.
         """
-        self.failure: ModelLoadFailedError | None = None
-        self.at_rest = False
+        super().__init__()
         self._config = config
         self._host = ModelHost(config, loader)
         self.metrics = self._host.metrics
         self._grpc: GrpcServer | None = None
-        self._http = HttpServer(config.server, lambda: HttpApp(config, self._host, self._notes))
-        self._stop_wanted = threading.Event()
+        self._http = HttpServer(config.server, HttpApp(config, self._host, self._notes))
         self._opened = threading.Event()
         self._ready = threading.Event()
 
@@ -96,14 +93,6 @@ class Server:
         self._ready.wait(timeout_s)
         return self._host.service.ready()
 
-    def ask_to_stop(self) -> None:
-        """Let ``wait_for_stop`` return."""
-        self._stop_wanted.set()
-
-    def wait_for_stop(self) -> None:
-        """Wait until somebody asks the server to stop, or it can't go on."""
-        self._stop_wanted.wait()
-
     def stop(self, grace_s: float) -> bool:
         """Stop: not ready first, then requests in flight finish while new ones are refused, then the ports close.
 
@@ -128,9 +117,8 @@ class Server:
         """Follow the models' states, in whatever thread changes them. Nobody is told before both ports are open."""
         failure = self._host.failure()
         if failure is not None and not self._ready.is_set():
-            self.failure = failure
+            self._give_up(failure)
             self._ready.set()
-            self._stop_wanted.set()
         if not self._opened.is_set():
             return
         if self._host.update_readiness() and not self._ready.is_set():

@@ -65,7 +65,7 @@ class ClusterHttpApp(OpsApp):
     def _method(self, method: RestMethod) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request, _grant: Grant) -> Response:
             body = await read_body(request, self._max_bytes)
-            message = method.request.read(request.path_params, body.unpacked()).SerializeToString()
+            message = method.read(request.path_params, body.unpacked()).SerializeToString()
             reply = await self._cluster.answer(method.rpc, message, Caller(peer_of(request), ()))
             if isinstance(reply, Failure):
                 return JSONResponse({"error": reply.details}, HTTP_STATUSES[grpc.StatusCode[reply.code]])

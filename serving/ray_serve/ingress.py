@@ -12,9 +12,10 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trtnode.protos import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
+from trtnode.protos import ModelInferRequest
 from trtnode.serving.errors import ServingError, TooLargeError, UnavailableError
 from trtnode.serving.grpc.codec import parser_of
+from trtnode.serving.grpc.streams import MAX_PENDING, streamed, streamed_error
 from trtnode.serving.ray_serve.cluster import Cluster, read_request
 from trtnode.serving.ray_serve.http_app import ClusterHttpApp, response_of
 from trtnode.serving.ray_serve.messages import Caller, Failure, HttpRequest, Reply, ask
@@ -28,9 +29,6 @@ from trtnode.serving.security.tokens import Tokens
 from trtnode.serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC
 from trtnode.serving.service.status import status_of
 from trtnode.serving.telemetry.metrics import Metrics
-
-MAX_PENDING = 128
-"""Requests of one stream that are read and whose answers are not written yet; further ones wait in the client."""
 
 
 class Message:
@@ -112,10 +110,13 @@ class Ingress:
         try:
             while (answered := await answers.get()) is not None:
                 message, reply = answered
-                if strict and isinstance(reply, Failure):
+                if not isinstance(reply, Failure):
+                    yield Message(streamed(reply))
+                elif strict:
                     _fail(grpc_context, reply)
                     raise StreamEndedError(reply.details)
-                yield Message(_streamed(message, reply))
+                else:
+                    yield Message(streamed_error(_parse(message), reply.details))
                 room.release()
         finally:
             self._streams -= 1
@@ -209,16 +210,3 @@ def _fail(context: Any, failure: Failure) -> None:
 
 def _status(name: str) -> bytes:
     return bytes(HealthCheckResponse(status=name).SerializeToString())
-
-
-def _streamed(message: bytes, reply: Reply) -> bytes:
-    """Return the reply to a request of a stream as an answer of the stream."""
-    answer = ModelStreamInferResponse()
-    if isinstance(reply, Failure):
-        request = _parse(message)
-        failed = ModelInferResponse(model_name=request.model_name, id=request.id)
-        answer = ModelStreamInferResponse(error_message=reply.details, infer_response=failed)
-    else:
-        answer.infer_response.ParseFromString(reply)
-    answer.infer_response.parameters["triton_final_response"].bool_param = True
-    return bytes(answer.SerializeToString())

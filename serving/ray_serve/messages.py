@@ -43,41 +43,21 @@ Reply = bytes | Failure
 """A response message, or how its call failed."""
 
 
-class HttpRequest(NamedTuple):
-    """A request of the HTTP port, with its whole body."""
+TRAVELLING = ("type", "asgi", "http_version", "scheme", "method", "path", "raw_path", "query_string", "client")
+"""Keys of an ASGI scope that a request takes along as they are."""
 
-    method: str
-    path: str
-    raw_path: bytes
-    query: bytes
-    headers: Headers
+
+class HttpRequest(NamedTuple):
+    """A request of the HTTP port: what can travel of its ASGI scope, and its whole body."""
+
+    scope: Mapping[str, Any]
     body: bytes
-    client: tuple[str, int] | None
 
     @classmethod
     def of(cls, scope: Mapping[str, Any], body: bytes) -> HttpRequest:
-        """Take from an ASGI scope what can travel."""
-        client = tuple(scope["client"]) if scope.get("client") else None
-        raw_path = scope.get("raw_path") or scope["path"].encode()
-        query, headers = scope.get("query_string", b""), _pairs(scope["headers"])
-        return cls(scope["method"], scope["path"], raw_path, query, headers, body, client)
-
-    def scope(self) -> dict[str, Any]:
-        """Return it as an ASGI scope."""
-        return {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "scheme": "http",
-            "root_path": "",
-            "method": self.method,
-            "path": self.path,
-            "raw_path": self.raw_path,
-            "query_string": self.query,
-            "headers": list(self.headers),
-            "client": self.client,
-            "server": None,
-        }
+        """Take from an ASGI scope what can travel. Ray's own path in front of the application stays behind."""
+        kept = {key: scope[key] for key in TRAVELLING if key in scope}
+        return cls({**kept, "root_path": "", "headers": _pairs(scope["headers"])}, body)
 
 
 class HttpAnswer(NamedTuple):
@@ -105,7 +85,7 @@ async def ask(app: ASGIApp, request: HttpRequest) -> HttpAnswer:
         else:
             parts.append(message.get("body", b""))
 
-    await app(request.scope(), receive, send)
+    await app(dict(request.scope), receive, send)
     return HttpAnswer(*begun[0], b"".join(parts))
 
 

@@ -22,6 +22,7 @@ from trtnode.serving.ray_serve.application import application
 from trtnode.serving.ray_serve.proxy_methods import ADDED
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.security.exposure_warnings import warn_of_open_ports
+from trtnode.serving.service.stoppable import Stoppable
 from trtnode.serving.telemetry import logs
 
 logger = logging.getLogger(__name__)
@@ -61,19 +62,12 @@ def serve(config: ServableConfig, log_level: str | None) -> int:
     return run_until_signal(config, RayServer(config))
 
 
-class RayServer:
-    """The application on the cluster of ``RAY_ADDRESS``, or on one of its own. Starts and stops once.
-
-    Attributes:
-        failure: Why it can't go on; None while it can.
-        at_rest: Whether it has stopped.
-    """
+class RayServer(Stoppable):
+    """The application on the cluster of ``RAY_ADDRESS``, or on one of its own."""
 
     def __init__(self, config: ServableConfig) -> None:
-        self.failure: ServingError | None = None
-        self.at_rest = False
+        super().__init__()
         self._config = config
-        self._stop_wanted = threading.Event()
         self._run = uuid.uuid4().hex
         self._owns_serve = False
         self._deployed = False
@@ -110,10 +104,6 @@ class RayServer:
         except Exception as error:
             raise DeploymentFailedError(f"Ray can't serve: {_first_line(error)}") from error
         threading.Thread(target=self._deploy, name="deploy", daemon=True).start()
-
-    def ask_to_stop(self) -> None:
-        """Let ``wait_for_stop`` return."""
-        self._stop_wanted.set()
 
     def wait_for_stop(self) -> None:
         """Wait until somebody asks it to stop, another one serves in its place, or it can't go on."""
@@ -154,8 +144,7 @@ class RayServer:
             self._deployed = True
         except Exception as error:
             if not self._stop_wanted.is_set():
-                self.failure = DeploymentFailedError(_deployment_problem(error))
-                self._stop_wanted.set()
+                self._give_up(DeploymentFailedError(_deployment_problem(error)))
         else:
             logger.info(
                 "ready on port %d, HTTP on port %d", self._config.server.grpc.port, self._config.server.http.port

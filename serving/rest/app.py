@@ -97,7 +97,7 @@ class HttpApp(OpsApp):
         async def handle(request: Request, grant: Grant) -> Response:
             body = await read_body(request, self._max_bytes)
             names, call = request.path_params, RestCall(peer_of(request))
-            answered = pool.call(lambda: work(method.request.read(names, body.unpacked()), grant, call))
+            answered = pool.call(lambda: work(method.read(names, body.unpacked()), grant, call))
             return await unless_gone(asyncio.wrap_future(answered), request.receive, call.leave)
 
         return self.guarded(method.rpc, handle)

@@ -9,26 +9,6 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trtnode.protos import (
-    CudaSharedMemoryRegisterRequest,
-    CudaSharedMemoryStatusRequest,
-    CudaSharedMemoryUnregisterRequest,
-    LogSettingsRequest,
-    ModelConfigRequest,
-    ModelMetadataRequest,
-    ModelReadyRequest,
-    ModelStatisticsRequest,
-    RepositoryIndexRequest,
-    RepositoryModelLoadRequest,
-    RepositoryModelUnloadRequest,
-    ServerLiveRequest,
-    ServerMetadataRequest,
-    ServerReadyRequest,
-    SystemSharedMemoryRegisterRequest,
-    SystemSharedMemoryStatusRequest,
-    SystemSharedMemoryUnregisterRequest,
-    TraceSettingRequest,
-)
 from trtnode.serving.rest.json_messages import (
     as_json,
     field_schema,
@@ -102,12 +82,12 @@ class RequestForm:
     """The form of an RPC's request in REST.
 
     Attributes:
-        read: Names of the path and body to the request.
+        read: The class of the request, names of the path, and the body to the request.
         fields: Those that the body has; none if it is not read.
         is_map: True if the body is the only field's map itself.
     """
 
-    read: Callable[[Names, bytes], Any]
+    read: Callable[[Any, Names, bytes], Any]
     fields: tuple[str, ...] = ()
     is_map: bool = False
 
@@ -133,6 +113,18 @@ class RestMethod:
     request: RequestForm
     answer: AnswerForm = ALL
 
+    def read(self, names: Names, body: bytes) -> Any:
+        """Return the RPC's request.
+
+        Args:
+            names: Of the path.
+            body: Unpacked.
+
+        Raises:
+            InvalidRequestError: The body is none of such a request.
+        """
+        return self.request.read(messages_of(self.rpc)[0], names, body)
+
     def body_schema(self) -> Schema | None:
         """Return the schema of the body; None where none is read."""
         form, message = self.request, messages_of(self.rpc)[0].DESCRIPTOR
@@ -147,50 +139,28 @@ class RestMethod:
         return self.answer.schema(messages_of(self.rpc)[1].DESCRIPTOR)
 
 
-def _plain(message: type[Any]) -> RequestForm:
-    return RequestForm(lambda _names, _body: message())
-
-
-def _about_model(message: type[Any]) -> RequestForm:
-    return RequestForm(lambda names, _body: message(name=names.get("model", ""), version=names.get("version", "")))
-
-
-def _about_region(message: type[Any]) -> RequestForm:
-    return RequestForm(lambda names, _body: message(name=names.get("region", "")))
-
-
-def _index(_names: Names, body: bytes) -> Any:
-    return fill(RepositoryIndexRequest(), read_object(body))
-
-
-def _load(names: Names, body: bytes) -> Any:
+def _change(kind: Any, names: Names, body: bytes) -> Any:
     parameters = repository_parameters(read_object(body).get("parameters", {}))
-    return RepositoryModelLoadRequest(model_name=names["model"], parameters=parameters)
+    return kind(model_name=names["model"], parameters=parameters)
 
 
-def _unload(names: Names, body: bytes) -> Any:
-    parameters = repository_parameters(read_object(body).get("parameters", {}))
-    return RepositoryModelUnloadRequest(model_name=names["model"], parameters=parameters)
-
-
-def _register(names: Names, body: bytes) -> Any:
-    return fill(SystemSharedMemoryRegisterRequest(), {**read_object(body), "name": names["region"]})
-
-
-def _trace(names: Names, body: bytes) -> Any:
-    return TraceSettingRequest(model_name=names.get("model", ""), settings=trace_settings(read_object(body)))
-
-
-def _log(_names: Names, body: bytes) -> Any:
-    return LogSettingsRequest(settings=log_settings(read_object(body)))
-
-
-_INDEX = RequestForm(_index, ("repository_name", "ready"))
-_LOAD = RequestForm(_load, ("parameters",))
-_UNLOAD = RequestForm(_unload, ("parameters",))
-_REGISTER = RequestForm(_register, ("key", "offset", "byte_size"))
-_TRACE = RequestForm(_trace, ("settings",), is_map=True)
-_LOG = RequestForm(_log, ("settings",), is_map=True)
+_PLAIN = RequestForm(lambda kind, _names, _body: kind())
+_MODEL = RequestForm(lambda kind, names, _body: kind(name=names.get("model", ""), version=names.get("version", "")))
+_REGION = RequestForm(lambda kind, names, _body: kind(name=names.get("region", "")))
+_INDEX = RequestForm(lambda kind, _names, body: fill(kind(), read_object(body)), ("repository_name", "ready"))
+_CHANGE = RequestForm(_change, ("parameters",))
+_REGISTER = RequestForm(
+    lambda kind, names, body: fill(kind(), {**read_object(body), "name": names["region"]}),
+    ("key", "offset", "byte_size"),
+)
+_TRACE = RequestForm(
+    lambda kind, names, body: kind(model_name=names.get("model", ""), settings=trace_settings(read_object(body))),
+    ("settings",),
+    is_map=True,
+)
+_LOG = RequestForm(
+    lambda kind, _names, body: kind(settings=log_settings(read_object(body))), ("settings",), is_map=True
+)
 
 
 def _truth(response: Any) -> tuple[int, Any]:
@@ -231,46 +201,38 @@ _TRACE_VALUES = AnswerForm(_trace_values, _SETTINGS)
 _LOG_VALUES = AnswerForm(_log_values, _SETTINGS)
 
 METHODS = (
-    RestMethod("ServerMetadata", "GET", "/v2", _plain(ServerMetadataRequest)),
-    RestMethod("ServerLive", "GET", "/v2/health/live", _plain(ServerLiveRequest), _TRUTH),
-    RestMethod("ServerReady", "GET", "/v2/health/ready", _plain(ServerReadyRequest), _TRUTH),
-    RestMethod("ModelStatistics", "GET", "/v2/models/stats", _about_model(ModelStatisticsRequest)),
+    RestMethod("ServerMetadata", "GET", "/v2", _PLAIN),
+    RestMethod("ServerLive", "GET", "/v2/health/live", _PLAIN, _TRUTH),
+    RestMethod("ServerReady", "GET", "/v2/health/ready", _PLAIN, _TRUTH),
+    RestMethod("ModelStatistics", "GET", "/v2/models/stats", _MODEL),
     *(
         method
         for path in (MODEL, VERSION)
         for method in (
-            RestMethod("ModelMetadata", "GET", path, _about_model(ModelMetadataRequest)),
-            RestMethod("ModelReady", "GET", path + "/ready", _about_model(ModelReadyRequest), _TRUTH),
-            RestMethod("ModelConfig", "GET", path + "/config", _about_model(ModelConfigRequest), _part("config")),
-            RestMethod("ModelStatistics", "GET", path + "/stats", _about_model(ModelStatisticsRequest)),
+            RestMethod("ModelMetadata", "GET", path, _MODEL),
+            RestMethod("ModelReady", "GET", path + "/ready", _MODEL, _TRUTH),
+            RestMethod("ModelConfig", "GET", path + "/config", _MODEL, _part("config")),
+            RestMethod("ModelStatistics", "GET", path + "/stats", _MODEL),
         )
     ),
     RestMethod("RepositoryIndex", "POST", "/v2/repository/index", _INDEX, _part("models")),
-    RestMethod("RepositoryModelLoad", "POST", "/v2/repository/models/{model}/load", _LOAD, _NOTHING),
-    RestMethod("RepositoryModelUnload", "POST", "/v2/repository/models/{model}/unload", _UNLOAD, _NOTHING),
+    RestMethod("RepositoryModelLoad", "POST", "/v2/repository/models/{model}/load", _CHANGE, _NOTHING),
+    RestMethod("RepositoryModelUnload", "POST", "/v2/repository/models/{model}/unload", _CHANGE, _NOTHING),
     *(
         method
-        for kind, status, unregister in (
-            ("System", SystemSharedMemoryStatusRequest, SystemSharedMemoryUnregisterRequest),
-            ("Cuda", CudaSharedMemoryStatusRequest, CudaSharedMemoryUnregisterRequest),
-        )
+        for kind in ("System", "Cuda")
         for place in (f"/v2/{kind.lower()}sharedmemory", f"/v2/{kind.lower()}sharedmemory/region/{{region}}")
         for method in (
-            RestMethod(f"{kind}SharedMemoryStatus", "GET", place + "/status", _about_region(status), _REGIONS),
-            RestMethod(
-                f"{kind}SharedMemoryUnregister", "POST", place + "/unregister", _about_region(unregister), _NOTHING
-            ),
+            RestMethod(f"{kind}SharedMemoryStatus", "GET", place + "/status", _REGION, _REGIONS),
+            RestMethod(f"{kind}SharedMemoryUnregister", "POST", place + "/unregister", _REGION, _NOTHING),
         )
     ),
-    RestMethod(
-        "SystemSharedMemoryRegister", "POST", "/v2/systemsharedmemory/region/{region}/register", _REGISTER, _NOTHING
-    ),
-    RestMethod(
-        "CudaSharedMemoryRegister",
-        "POST",
-        "/v2/cudasharedmemory/region/{region}/register",
-        _about_region(CudaSharedMemoryRegisterRequest),
-        _NOTHING,
+    *(
+        RestMethod(f"{kind}SharedMemoryRegister", "POST", f"{place}/region/{{region}}/register", form, _NOTHING)
+        for kind, place, form in (
+            ("System", "/v2/systemsharedmemory", _REGISTER),
+            ("Cuda", "/v2/cudasharedmemory", _REGION),
+        )
     ),
     *(
         RestMethod("TraceSetting", verb, place + "/trace/setting", _TRACE, _TRACE_VALUES)

@@ -1,12 +1,10 @@
-"""The HTTP port. What speaks HTTP is imported in a thread of its own when somebody first connects."""
+"""The HTTP port: a listener, and the thread of its event loop."""
 
 from __future__ import annotations
 
 import logging
-import select
 import socket
 import threading
-from collections.abc import Callable
 
 from trtnode.serving.errors import AddressError
 from trtnode.serving.rest.bounds import Bounds
@@ -28,12 +26,12 @@ class HttpServer:
         port: The port that it listens on, once started.
     """
 
-    def __init__(self, config: ServerConfig, app: Callable[[], OpsApp], *, shares_port: bool = False) -> None:
+    def __init__(self, config: ServerConfig, app: OpsApp, *, shares_port: bool = False) -> None:
         """Read the certificates.
 
         Args:
             config: Of the server.
-            app: Returns what answers. It is called when somebody first connects.
+            app: Answers.
             shares_port: Whether other processes of this server have the port as well.
 
         Raises:
@@ -45,10 +43,8 @@ class HttpServer:
         self._certificates = Certificates("http", config.http.tls) if config.http.tls else None
         self._bounds = Bounds.of_port(config.limits, config.http)
         self._app = app
-        self._thread: threading.Thread | None = None
-        self._listener: socket.socket | None = None
         self._loop: EventLoop | None = None
-        self._changing = threading.Lock()
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Open the port.
@@ -56,21 +52,10 @@ class HttpServer:
         Raises:
             AddressError: It can't be opened.
         """
-        self._listener = self._listen()
-        self._thread = threading.Thread(target=self._answer, args=(self._listener,), name="http", daemon=True)
+        listener = self._listen()
+        self._loop = EventLoop(self._app, self._bounds, self._certificates.context if self._certificates else None)
+        self._thread = threading.Thread(target=self._loop.run, args=([listener],), name="http", daemon=True)
         self._thread.start()
-
-    def _answer(self, listener: socket.socket) -> None:
-        """Wait for the first connection, and answer until the port closes."""
-        waiting = select.poll()
-        waiting.register(listener, select.POLLIN)
-        waiting.poll()
-        with self._changing:
-            if self._listener is None:
-                return
-            context = self._certificates.context if self._certificates else None
-            self._loop = EventLoop(self._app(), self._bounds, context)
-        self._loop.run([listener])
 
     def _listen(self) -> socket.socket:
         host, port = self._config.host, self._config.port
@@ -94,14 +79,8 @@ class HttpServer:
 
     def stop(self) -> None:
         """Close the port, once the answers that are written have left."""
-        if self._thread is None:
+        if self._loop is None or self._thread is None:
             return
-        with self._changing:
-            listener, self._listener = self._listener, None
-        if self._loop is not None:
-            self._loop.ask_to_stop()
-        elif listener is not None:
-            listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
-            listener.close()
+        self._loop.ask_to_stop()
         self._thread.join()
         self._thread = None

@@ -31,7 +31,7 @@ class Callers:
     def of(cls, config: HttpConfig) -> Callers:
         """Return the rules that are configured."""
         hosts = frozenset(map(str.lower, config.allowed_hosts))
-        is_open = not hosts and not _is_local(config.host)
+        is_open = not hosts and not is_local(config.host)
         return cls(None if is_open else hosts, frozenset(map(str.lower, config.allowed_origins)))
 
     def fault(self, method: bytes, version: str, headers: Iterable[tuple[bytes, bytes]]) -> Fault | None:
@@ -69,7 +69,7 @@ class Callers:
         if self.hosts is None:
             return True
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        return host in self.hosts or name in self.hosts or _is_local(name) or _is_address(name)
+        return host in self.hosts or name in self.hosts or is_local(name) or _is_address(name)
 
 
 def _is_address(name: str) -> bool:
@@ -81,7 +81,8 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _is_local(name: str) -> bool:
+def is_local(name: str) -> bool:
+    """Return whether a name or an address is that of this machine alone."""
     if name == "localhost" or name.endswith(".localhost"):
         return True
     return _is_address(name) and ipaddress.ip_address(name.strip("[]")).is_loopback

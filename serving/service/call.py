@@ -27,9 +27,10 @@ class Call(abc.ABC):
         grant: The rights of its caller.
         size: Bytes of its message; 0 where another thread should answer it, however short it takes.
         raw: Raw contents that were cut out of its message.
+        request: Its message, once it is parsed; None before, and for one that can't be.
     """
 
-    __slots__ = ("_callbacks", "_code", "_left", "_metadata", "_peer", "grant", "raw", "size")
+    __slots__ = ("_callbacks", "_code", "_left", "_metadata", "_peer", "grant", "raw", "request", "size")
     rpc: ClassVar[str] = INFER_RPC
 
     def __init__(self, peer: str = "", metadata: Iterable[tuple[str, str | bytes]] = ()) -> None:
@@ -47,6 +48,7 @@ class Call(abc.ABC):
         self.grant = ANYONE
         self.size = 0
         self.raw: Sequence[memoryview] = ()
+        self.request: Any = None
 
     @abc.abstractmethod
     def reply(self, response: Any) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import importlib.metadata
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from trtnode.engines.artifact.cache import builder_version
 from trtnode.serving.errors import InvalidRequestError, MissingExtraError, NotFoundError, UnavailableError
 from trtnode.serving.models.repository import ModelRepository
 from trtnode.serving.models.servable import Servable
 from trtnode.serving.models.served_model import ServedModel
 from trtnode.serving.protocol.request_cache import RequestCache
 from trtnode.serving.protocol.shared_memory import SharedMemory
-from trtnode.serving.protocol.wire_signature import WireTensor
 from trtnode.serving.schema.server import ServerConfig, TracingConfig
 from trtnode.serving.service.inference import Inference
 from trtnode.serving.telemetry.metrics import Metrics
@@ -36,25 +34,6 @@ EXTENSIONS = (
 """Parts of the protocol beyond its base that this server always has."""
 OPTIONAL_EXTENSIONS: Mapping[str, str] = {"shared_memory": "system_shared_memory", "settings": "logging"}
 """Those that a key of ``server.admin`` turns on."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ModelDescription:
-    """The description of a model for clients.
-
-    Attributes:
-        name: Its name.
-        versions: Those that are loaded.
-        platform: What runs it.
-        inputs: Those that requests must carry; inputs with a default are accepted, but not listed.
-        outputs: All.
-    """
-
-    name: str
-    versions: tuple[str, ...]
-    platform: str
-    inputs: tuple[WireTensor, ...]
-    outputs: tuple[WireTensor, ...]
 
 
 class InferenceService:
@@ -87,7 +66,7 @@ class InferenceService:
         same."""
         self.name = config.name
         """Its name in its metadata."""
-        self.version = _installed_version()
+        self.version = builder_version()
         self.tracing = _open_tracing(config.tracing, self.version) if config.tracing else None
         """Makes the spans of requests; None where nothing is traced."""
         self.extensions = (
@@ -99,7 +78,8 @@ class InferenceService:
         self.shared_memory = SharedMemory(
             allowed=config.admin.shared_memory, max_bytes=config.limits.shared_memory_mb << 20
         )
-        self._repository = repository
+        self.repository = repository
+        """The models."""
         self._metrics = metrics
         self._pool = pool
 
@@ -110,7 +90,7 @@ class InferenceService:
 
     def ready(self) -> bool:
         """Return whether every required model can answer and nothing else keeps the server from being ready."""
-        return not self.draining and not self.not_ready_reasons and self._repository.ready()
+        return not self.draining and not self.not_ready_reasons and self.repository.ready()
 
     def not_ready(self) -> list[str]:
         """Return what the server waits for, one line a reason."""
@@ -119,7 +99,7 @@ class InferenceService:
 
     def models_not_ready(self) -> list[str]:
         """Return which required models can't answer, one line a model."""
-        models = [model for model in self._repository.models() if model.config.required and not model.ready]
+        models = [model for model in self.repository.models() if model.config.required and not model.ready]
         return [f"model {model.config.name!r} is {_state_of(model)}" for model in models]
 
     def model_ready(self, name: str, version: str) -> bool:
@@ -129,23 +109,9 @@ class InferenceService:
             InvalidRequestError: The version isn't a number.
         """
         try:
-            return self._repository.find(name, version).is_ready
+            return self.repository.find(name, version).is_ready
         except NotFoundError:
             return False
-
-    def describe_model(self, name: str, version: str) -> ModelDescription:
-        """Return what clients learn about a model.
-
-        Raises:
-            InvalidRequestError: The version isn't a number.
-            NotFoundError: There is no such model, or no such version of it.
-            UnavailableError: The model isn't ready.
-        """
-        servable = self._repository.find(name, version)
-        signature = servable.signature
-        inputs = tuple(servable.told_inputs())
-        versions = tuple(one.version for one in self._repository.model(name).versions.values() if one.is_ready)
-        return ModelDescription(name, versions, servable.platform, inputs, signature.outputs)
 
     @property
     def unknown_requests(self) -> int:
@@ -159,11 +125,11 @@ class InferenceService:
             InvalidRequestError: The version isn't a number.
             NotFoundError: There is no such model, or no such version of it.
         """
-        return self._repository.find(name, version)
+        return self.repository.find(name, version)
 
     def models(self) -> Iterable[ServedModel]:
         """All models, whatever their state."""
-        return self._repository.models()
+        return self.repository.models()
 
     def find_all(self, name: str, version: str) -> list[Servable]:
         """Return the model versions that statistics are asked for: all those that an empty name or version stands for.
@@ -172,26 +138,13 @@ class InferenceService:
             InvalidRequestError: There is no such model or version.
         """
         if not name:
-            return [servable for model in self._repository.models() for servable in model.versions.values()]
+            return [servable for model in self.repository.models() for servable in model.versions.values()]
         try:
             if version:
-                return [self._repository.find(name, version)]
-            return list(self._repository.model(name).versions.values())
+                return [self.repository.find(name, version)]
+            return list(self.repository.model(name).versions.values())
         except NotFoundError as error:
             raise InvalidRequestError(str(error)) from error  # the code that clients know from Triton
-
-    def index(self, *, ready: bool) -> list[Servable]:
-        """Return every version that is or was loaded, or only those that are ready."""
-        known = [servable for model in self._repository.models() for servable in model.known()]
-        return [servable for servable in known if servable.is_ready or not ready]
-
-    def load_model(self, name: str, settings: str | None, contents: Mapping[str, bytes]) -> None:
-        """Load a model anew, see ``ModelRepository.load``."""
-        self._repository.load(name, settings, contents)
-
-    def unload_model(self, name: str) -> None:
-        """Serve a model no longer, see ``ModelRepository.unload``."""
-        self._repository.unload(name)
 
     def accept(self, inference: Inference) -> None:
         """Have an inference request answered: in this thread if that takes a moment, else in one of the pool.
@@ -215,7 +168,7 @@ class InferenceService:
         name, version = inference.model_name, inference.model_version
         while True:
             try:
-                servable = self._repository.find(name, version)
+                servable = self.repository.find(name, version)
             except (InvalidRequestError, NotFoundError) as error:
                 self._counts_of(name).add_failure(FailureReason.OTHER, detail=str(error))
                 raise
@@ -242,7 +195,7 @@ class InferenceService:
 
     def _counts_of(self, name: str) -> ModelCounts:
         try:
-            return self._repository.find(name, "").counts
+            return self.repository.find(name, "").counts
         except NotFoundError:
             return self._metrics.unknown_model
 
@@ -257,10 +210,3 @@ def _open_tracing(config: TracingConfig, version: str) -> Tracing:
     except ImportError as error:
         raise MissingExtraError("server.tracing", "OpenTelemetry", "tracing") from error
     return Tracing(config.otlp_endpoint, version)
-
-
-def _installed_version() -> str:
-    try:
-        return importlib.metadata.version("trtnode")
-    except importlib.metadata.PackageNotFoundError:  # running from a checkout that isn't installed
-        return "unknown"

@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from trtnode.protos import (
-    InferBatchStatistics,
-    InferStatistics,
-    ModelConfig,
-    ModelDynamicBatching,
-    ModelInput,
-    ModelInstanceGroup,
-    ModelOutput,
-    ModelParameter,
-    ModelQueuePolicy,
-    ModelStatistics,
-    StatisticDuration,
-)
+from trtnode.protos import ModelConfig, ModelInput, ModelOutput, ModelParameter, ModelStatistics
 from trtnode.serving.models.servable import Servable
 from trtnode.serving.protocol.wire_signature import BYTES, Datatype, WireTensor
 from trtnode.serving.schema.model import BatchingConfig
@@ -50,11 +38,7 @@ def model_config(servable: Servable) -> ModelConfig:
         ],
         output=[_described(outputs.get(tensor.name, ModelOutput()), tensor, batched) for tensor in signature.outputs],
         instance_group=origin.instance_group
-        or [
-            ModelInstanceGroup(
-                name=f"{servable.name}_0", count=servable.instances, kind=ModelInstanceGroup.Kind.KIND_CPU
-            )
-        ],
+        or [{"name": f"{servable.name}_0", "count": servable.instances, "kind": "KIND_CPU"}],
         dynamic_batching=None if batching is None else _dynamic_batching(batching),
         parameters={key: ModelParameter(string_value=value) for key, value in servable.parameters().items()},
     )
@@ -89,42 +73,46 @@ def model_statistics(servable: Servable) -> ModelStatistics:
     )
 
 
-def _inference_stats(now: Snapshot) -> InferStatistics:
+def _inference_stats(now: Snapshot) -> dict[str, Any]:
     count, spent = now.success, now.durations
-    return InferStatistics(
-        success=StatisticDuration(count=count, ns=spent.total),
-        fail=StatisticDuration(count=sum(now.failures.values()), ns=now.failure_ns),
-        queue=StatisticDuration(count=count, ns=spent.queue),
-        compute_input=StatisticDuration(count=count, ns=spent.compute_input),
-        compute_infer=StatisticDuration(count=count, ns=spent.compute_infer),
-        compute_output=StatisticDuration(count=count, ns=spent.compute_output),
-    )
+    return {
+        "success": _spent(count, spent.total),
+        "fail": _spent(sum(now.failures.values()), now.failure_ns),
+        "queue": _spent(count, spent.queue),
+        "compute_input": _spent(count, spent.compute_input),
+        "compute_infer": _spent(count, spent.compute_infer),
+        "compute_output": _spent(count, spent.compute_output),
+    }
 
 
-def _batch_stats(rows: int, stats: BatchStats) -> InferBatchStatistics:
+def _batch_stats(rows: int, stats: BatchStats) -> dict[str, Any]:
     count = stats.executions
-    return InferBatchStatistics(
-        batch_size=rows,
-        compute_input=StatisticDuration(count=count, ns=stats.compute_input),
-        compute_infer=StatisticDuration(count=count, ns=stats.compute_infer),
-        compute_output=StatisticDuration(count=count, ns=stats.compute_output),
-    )
+    return {
+        "batch_size": rows,
+        "compute_input": _spent(count, stats.compute_input),
+        "compute_infer": _spent(count, stats.compute_infer),
+        "compute_output": _spent(count, stats.compute_output),
+    }
 
 
-def _dynamic_batching(batching: BatchingConfig) -> ModelDynamicBatching:
-    return ModelDynamicBatching(
-        preferred_batch_size=batching.preferred_batch_sizes,
-        max_queue_delay_microseconds=batching.max_queue_delay_us,
-        preserve_ordering=False,  # executions keep the order, answers may pass one another
-        priority_levels=batching.priority_levels,
-        default_priority_level=batching.priority_levels,
-        default_queue_policy=ModelQueuePolicy(
-            timeout_action=ModelQueuePolicy.TimeoutAction.REJECT,
-            default_timeout_microseconds=(batching.timeout_ms or 0) * 1000,
-            allow_timeout_override=not batching.own_timeout,
-            max_queue_size=batching.max_queue_size,
-        ),
-    )
+def _spent(count: int, nanoseconds: int) -> dict[str, int]:
+    return {"count": count, "ns": nanoseconds}
+
+
+def _dynamic_batching(batching: BatchingConfig) -> dict[str, Any]:
+    return {
+        "preferred_batch_size": batching.preferred_batch_sizes,
+        "max_queue_delay_microseconds": batching.max_queue_delay_us,
+        "preserve_ordering": False,  # executions keep the order, answers may pass one another
+        "priority_levels": batching.priority_levels,
+        "default_priority_level": batching.priority_levels,
+        "default_queue_policy": {
+            "timeout_action": "REJECT",
+            "default_timeout_microseconds": (batching.timeout_ms or 0) * 1000,
+            "allow_timeout_override": not batching.own_timeout,
+            "max_queue_size": batching.max_queue_size,
+        },
+    }
 
 
 def _data_type(datatype: Datatype) -> str:

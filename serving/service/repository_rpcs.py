@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trtnode.protos import (
-    ModelRepositoryParameter,
-    RepositoryIndexRequest,
-    RepositoryIndexResponse,
-    RepositoryModelLoadRequest,
-    RepositoryModelLoadResponse,
-    RepositoryModelUnloadRequest,
-    RepositoryModelUnloadResponse,
-)
+from trtnode.protos import ModelRepositoryParameter
 from trtnode.serving.errors import InvalidRequestError, UnsupportedError
-from trtnode.serving.service.inference_service import InferenceService
+from trtnode.serving.models.repository import ModelRepository
 
 Parameters = Mapping[str, ModelRepositoryParameter]
 
@@ -23,30 +15,31 @@ FILE = "file:"
 """The prefix of parameters that carry files."""
 
 
-def repository_methods(service: InferenceService) -> dict[str, Callable[[Any], Any]]:
-    """Return what answers each of the RPCs, by its name."""
+def repository_fields(repository: ModelRepository) -> dict[str, Callable[[Any], Mapping[str, Any]]]:
+    """Return what gives the fields of the response to each of the RPCs, by its name."""
 
-    def index(request: RepositoryIndexRequest) -> RepositoryIndexResponse:
+    def index(request: Any) -> Mapping[str, Any]:
         _check_repository(request.repository_name)
-        entry = RepositoryIndexResponse.ModelIndex
-        known = service.index(ready=request.ready)
-        return RepositoryIndexResponse(
-            models=[entry(name=one.name, version=one.version, state=one.state, reason=one.reason) for one in known]
-        )
+        known = (one for one in repository.known() if one.is_ready or not request.ready)
+        return {
+            "models": [
+                {"name": one.name, "version": one.version, "state": one.state, "reason": one.reason} for one in known
+            ]
+        }
 
-    def load(request: RepositoryModelLoadRequest) -> RepositoryModelLoadResponse:
+    def load(request: Any) -> Mapping[str, Any]:
         _check_repository(request.repository_name)
-        service.load_model(request.model_name, *_override(request.parameters))
-        return RepositoryModelLoadResponse()
+        repository.load(request.model_name, *_override(request.parameters))
+        return {}
 
-    def unload(request: RepositoryModelUnloadRequest) -> RepositoryModelUnloadResponse:
+    def unload(request: Any) -> Mapping[str, Any]:
         _check_repository(request.repository_name)
         for name in request.parameters:
             if name != "unload_dependents":
                 raise InvalidRequestError(f"the parameter {name[:255]!r} is unknown; unload_dependents is known")
             _value(request.parameters, name, "bool_param")
-        service.unload_model(request.model_name)
-        return RepositoryModelUnloadResponse()
+        repository.unload(request.model_name)
+        return {}
 
     return {"RepositoryIndex": index, "RepositoryModelLoad": load, "RepositoryModelUnload": unload}
 

@@ -1,4 +1,7 @@
-"""Every unary RPC but ModelInfer: protocol messages to calls of the service and back, for all transports."""
+"""Every unary RPC but ModelInfer: protocol messages to calls of the service and back, for all transports.
+
+The ports have checked the rights to them.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +9,25 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from trtnode.protos import (
-    ModelConfigRequest,
-    ModelConfigResponse,
-    ModelMetadataRequest,
-    ModelMetadataResponse,
-    ModelReadyRequest,
-    ModelReadyResponse,
-    ModelStatisticsRequest,
-    ModelStatisticsResponse,
-    ServerLiveRequest,
-    ServerLiveResponse,
-    ServerMetadataRequest,
-    ServerMetadataResponse,
-    ServerReadyRequest,
-    ServerReadyResponse,
-)
+from trtnode.protos import LogSettingsResponse, SystemSharedMemoryStatusResponse, TraceSettingResponse
+from trtnode.serving.errors import InvalidRequestError, NotFoundError, UnsupportedError
 from trtnode.serving.protocol.wire_signature import WireTensor
 from trtnode.serving.service.inference_service import InferenceService
 from trtnode.serving.service.model_messages import model_config, model_statistics
-from trtnode.serving.service.repository_rpcs import repository_methods
-from trtnode.serving.service.rpc_table import BROADCAST_RPCS
-from trtnode.serving.service.settings_rpcs import settings_methods
-from trtnode.serving.service.shared_memory_rpcs import memory_methods
+from trtnode.serving.service.repository_rpcs import repository_fields
+from trtnode.serving.service.rpc_table import BROADCAST_RPCS, messages_of
+from trtnode.serving.telemetry.settings import change_log_settings, change_trace_settings, log_settings, trace_settings
 
 Method = Callable[[Any], Any]
 """Request message to response message."""
 
+Fields = Mapping[str, Any]
+"""The fields of a response."""
+
 Broadcast = Callable[[str, Any], Any]
 """Answers an RPC, given its name and request, for all processes that share a port."""
+
+_NO_CUDA = "this server runs no model on a GPU, so it has no CUDA shared memory; use system shared memory"
 
 
 class UnaryRpcs:
@@ -55,17 +48,26 @@ class UnaryRpcs:
         """
         self._service = service
         self.is_broadcast = broadcast is not None
-        self.methods: Mapping[str, Method] = {
-            "ServerLive": self._server_live,
-            "ServerReady": self._server_ready,
+        fields: Mapping[str, Callable[[Any], Fields]] = {
+            "ServerLive": lambda _request: {"live": True},
+            "ServerReady": lambda _request: {"ready": service.ready()},
             "ServerMetadata": self._server_metadata,
-            "ModelReady": self._model_ready,
+            "ModelReady": lambda request: {"ready": service.model_ready(request.name, request.version)},
             "ModelMetadata": self._model_metadata,
-            "ModelConfig": self._model_config,
+            "ModelConfig": lambda request: {"config": model_config(service.find(request.name, request.version))},
             "ModelStatistics": self._model_statistics,
-            **repository_methods(service),
-            **memory_methods(service.shared_memory),
-            **settings_methods(service),
+            "SystemSharedMemoryStatus": self._memory_status,
+            "SystemSharedMemoryRegister": self._register_memory,
+            "SystemSharedMemoryUnregister": self._unregister_memory,
+            "CudaSharedMemoryStatus": _cuda_status,
+            "CudaSharedMemoryRegister": _register_cuda,
+            "CudaSharedMemoryUnregister": lambda _request: {},  # clients do it to clean up, so it is no error
+            "TraceSetting": self._trace_settings,
+            "LogSettings": change_log,
+            **repository_fields(service.repository),
+        }
+        self.methods: Mapping[str, Method] = {
+            rpc: functools.partial(_answer, answer, messages_of(rpc)[1]) for rpc, answer in fields.items()
         }
         self.shared_methods: Mapping[str, Method] = self.methods
         if broadcast is not None:
@@ -74,43 +76,102 @@ class UnaryRpcs:
                 **{rpc: functools.partial(broadcast, rpc) for rpc in BROADCAST_RPCS},
             }
 
-    def _server_live(self, _request: ServerLiveRequest) -> ServerLiveResponse:
-        return ServerLiveResponse(live=True)
-
-    def _server_ready(self, _request: ServerReadyRequest) -> ServerReadyResponse:
-        return ServerReadyResponse(ready=self._service.ready())
-
-    def _server_metadata(self, _request: ServerMetadataRequest) -> ServerMetadataResponse:
+    def _server_metadata(self, _request: Any) -> Fields:
         service = self._service
-        return ServerMetadataResponse(name=service.name, version=service.version, extensions=service.extensions)
+        return {"name": service.name, "version": service.version, "extensions": service.extensions}
 
-    def _model_ready(self, request: ModelReadyRequest) -> ModelReadyResponse:
-        return ModelReadyResponse(ready=self._service.model_ready(request.name, request.version))
+    def _model_metadata(self, request: Any) -> Fields:
+        """Return what clients learn about a model. Inputs with a default are accepted, but not listed."""
+        servable = self._service.find(request.name, request.version)
+        outputs = servable.signature.outputs
+        versions = self._service.repository.model(request.name).versions.values()
+        return {
+            "name": request.name,
+            "versions": [one.version for one in versions if one.is_ready],
+            "platform": servable.platform,
+            "inputs": _tensor_metadata(servable.told_inputs()),
+            "outputs": _tensor_metadata(outputs),
+        }
 
-    def _model_metadata(self, request: ModelMetadataRequest) -> ModelMetadataResponse:
-        model = self._service.describe_model(request.name, request.version)
-        return ModelMetadataResponse(
-            name=model.name,
-            versions=model.versions,
-            platform=model.platform,
-            inputs=_tensor_metadata(model.inputs),
-            outputs=_tensor_metadata(model.outputs),
+    def _model_statistics(self, request: Any) -> Fields:
+        return {"model_stats": map(model_statistics, self._service.find_all(request.name, request.version))}
+
+    def _memory_status(self, request: Any) -> Fields:
+        entry, regions = (
+            SystemSharedMemoryStatusResponse.RegionStatus,
+            self._service.shared_memory.regions(request.name),
         )
+        return {
+            "regions": {
+                one.name: entry(name=one.name, key=one.key, offset=one.offset, byte_size=one.byte_size)
+                for one in regions
+            }
+        }
 
-    def _model_config(self, request: ModelConfigRequest) -> ModelConfigResponse:
-        return ModelConfigResponse(config=model_config(self._service.find(request.name, request.version)))
+    def _register_memory(self, request: Any) -> Fields:
+        self._service.shared_memory.register(request.name, request.key, request.offset, request.byte_size)
+        return {}
 
-    def _model_statistics(self, request: ModelStatisticsRequest) -> ModelStatisticsResponse:
-        servables = self._service.find_all(request.name, request.version)
-        return ModelStatisticsResponse(model_stats=map(model_statistics, servables))
+    def _unregister_memory(self, request: Any) -> Fields:
+        self._service.shared_memory.unregister(request.name)
+        return {}
+
+    def _trace_settings(self, request: Any) -> Fields:
+        wanted = {key: list(setting.value) for key, setting in request.settings.items()}
+        if request.model_name:
+            self._service.find_all(request.model_name, "")
+        change_trace_settings(self._service.tracing, request.model_name, wanted)
+        value, settings = TraceSettingResponse.SettingValue, trace_settings(self._service.tracing)
+        return {"settings": {key: value(value=values) for key, values in settings.items()}}
 
 
-def _tensor_metadata(wire: Iterable[WireTensor]) -> list[ModelMetadataResponse.TensorMetadata]:
+def change_log(request: Any) -> Fields:
+    """Change what the process logs, and say what is in effect.
+
+    Raises:
+        InvalidRequestError: A value is of another type, or the switches contradict each other.
+        UnsupportedError: The request changes the file or the format of the log.
+    """
+    if request.settings:
+        change_log_settings({key: _value(setting) for key, setting in request.settings.items()})
+    return {"settings": {key: _setting(value) for key, value in log_settings().items()}}
+
+
+def _answer(answer: Callable[[Any], Fields], response: Any, request: Any) -> Any:
+    return response(**answer(request))
+
+
+def _tensor_metadata(tensors: Iterable[WireTensor]) -> list[Fields]:
     return [
-        ModelMetadataResponse.TensorMetadata(
-            name=tensor.name,
-            datatype=tensor.datatype.name,
-            shape=(-1,) if tensor.shape is None else tensor.shape,
-        )
-        for tensor in wire
+        {
+            "name": tensor.name,
+            "datatype": tensor.datatype.name,
+            "shape": (-1,) if tensor.shape is None else tensor.shape,
+        }
+        for tensor in tensors
     ]
+
+
+def _cuda_status(request: Any) -> Fields:
+    if request.name:
+        raise NotFoundError(_NO_CUDA)
+    return {}
+
+
+def _register_cuda(_request: Any) -> Fields:
+    raise UnsupportedError(_NO_CUDA)
+
+
+def _setting(value: bool | int | str) -> LogSettingsResponse.SettingValue:
+    if isinstance(value, bool):
+        return LogSettingsResponse.SettingValue(bool_param=value)
+    if isinstance(value, int):
+        return LogSettingsResponse.SettingValue(uint32_param=value)
+    return LogSettingsResponse.SettingValue(string_param=value)
+
+
+def _value(setting: Any) -> bool | int | str:
+    field = setting.WhichOneof("parameter_choice")
+    if field is None:
+        raise InvalidRequestError("a log setting has no value")
+    return getattr(setting, field)  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ from trtnode.protos import LogSettingsRequest
 from trtnode.serving.errors import PartlyDoneError, ServingError, UnavailableError, WorkerGoneError
 from trtnode.serving.security.authorization import ADMIN_RIGHTS, READING_TOO
 from trtnode.serving.service.rpc_table import messages_of
-from trtnode.serving.service.settings_rpcs import answer_log_settings
+from trtnode.serving.service.unary_rpcs import change_log
 from trtnode.serving.workers.handle import WorkerHandle
 from trtnode.serving.workers.merged_answers import COMBINATIONS
 
@@ -102,7 +102,7 @@ class Broadcaster:
         message = messages_of(rpc)[0].FromString(request)
         self._changes.record(rpc, message, response)
         if rpc == "LogSettings":
-            answer_log_settings(message)  # this process writes to the log as well
+            change_log(message)  # this process writes to the log as well
         return response
 
 

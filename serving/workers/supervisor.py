@@ -21,13 +21,13 @@ from trtnode.serving.security.exposure_warnings import warn_of_open_ports
 from trtnode.serving.security.tls import Certificates
 from trtnode.serving.security.tokens import Tokens
 from trtnode.serving.service.inference_service import STOPPING
+from trtnode.serving.service.stoppable import Stoppable
 from trtnode.serving.telemetry.metrics import Metrics
 from trtnode.serving.telemetry.prometheus import exposition
 from trtnode.serving.workers.broadcast import Broadcaster
 from trtnode.serving.workers.handle import WorkerHandle
 from trtnode.serving.workers.merged_answers import merge_status
 from trtnode.serving.workers.merged_metrics import Families, MergedMetrics
-from trtnode.serving.workers.worker import WorkerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +38,8 @@ CLOSE_S = 5.0
 """The longest time that workers may take to close their ports, beyond the time that requests have."""
 
 
-class Supervisor:
-    """One server, from its configuration to its end. Starts and stops once.
-
-    Attributes:
-        failure: Why the server can't go on; None while it can.
-        at_rest: Whether it has stopped and no thread of it is at work.
-    """
+class Supervisor(Stoppable):
+    """A server of several processes, from its configuration to its end."""
 
     def __init__(self, config: ServableConfig) -> None:
         """Check what workers will read.
@@ -53,8 +48,7 @@ class Supervisor:
             ConfigError: The tokens file can't be used.
             TlsError: The certificates can't be used.
         """
-        self.failure: ServingError | None = None
-        self.at_rest = False
+        super().__init__()
         self._config = config
         server = config.server
         for section, tls in (("grpc", server.grpc.tls), ("http", server.http.tls)):
@@ -68,7 +62,6 @@ class Supervisor:
         self._metrics = MergedMetrics(self._collect, lambda: len(self._broadcaster.joined()))
         self._kept = contextlib.ExitStack()  # the file and the ports, until the end
         self._lock_file = self._kept.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-        self._stop_wanted = threading.Event()
         self._stopping = threading.Event()
         self._ready = threading.Event()
         self._shown: Sequence[str] = ()
@@ -89,14 +82,6 @@ class Supervisor:
         self._config = self._config.model_copy(update={"server": server.model_copy(update=ports)})
         for number in range(server.grpc.workers):
             threading.Thread(target=self._keep, args=(number,), name=f"keep-worker-{number}", daemon=True).start()
-
-    def ask_to_stop(self) -> None:
-        """Let ``wait_for_stop`` return."""
-        self._stop_wanted.set()
-
-    def wait_for_stop(self) -> None:
-        """Wait until somebody asks the server to stop, or it can't go on."""
-        self._stop_wanted.wait()
 
     def stop(self, grace_s: float) -> bool:
         """Stop: not ready first, then requests in flight finish while new ones are refused, then the workers end.
@@ -144,13 +129,14 @@ class Supervisor:
         while not self._stopping.is_set():
             started = time.monotonic()
             try:
-                worker = self._start(number)
+                worker = self._start(number, at_once=at_once)
             except ProcessStartError as error:
                 ends += 1
                 logger.error("Worker %d isn't there, which is tried again: %s", number, error)
                 self._stopping.wait(_pause_s(ends + 1))
                 continue
-            reason, how = self._look_after(worker, at_once=at_once)
+            reason, how = worker.follow()
+            self._show_readiness()
             if self._stopping.is_set():
                 return
             self._metrics.end(worker.pid, reason)
@@ -160,46 +146,58 @@ class Supervisor:
             self._stopping.wait(pause_s)
             at_once = False
 
-    def _start(self, number: int) -> WorkerHandle:
-        worker_config = WorkerConfig(number=number, config=self._config, log_level=logging.getLogger().level)
+    def _start(self, number: int, *, at_once: bool) -> WorkerHandle:
+        """Start a worker.
+
+        Args:
+            number: Its place.
+            at_once: Whether it opens the ports before its models are loaded. A server that starts has nobody else to
+                answer that it is live; later, the other workers are there, and this one would only refuse requests.
+        """
         calls: dict[str, Callable[..., object]] = {
+            "beat": lambda *state: self._take_beat(worker, at_once, *state),
             "broadcast": self._broadcaster.broadcast,
             "metrics": lambda accept: exposition(self._metrics.registry, accept),
             "status": lambda grant, since: merge_status(
                 [*self._broadcaster.read("facts", grant, since).values()], self._not_ready()
             ),
         }
-        worker = WorkerHandle(worker_config, self._lock_file.fileno(), calls, self._show_readiness)
+        log_level = logging.getLogger().level
+        worker = WorkerHandle(number, self._config, log_level, self._lock_file.fileno(), calls)
         self._workers[number] = worker
         logger.info("Worker %d is process %d", number, worker.pid)
         return worker
 
-    def _look_after(self, worker: WorkerHandle, *, at_once: bool) -> tuple[str, str]:
-        """Let a worker join, and return why and how it ended.
+    def _take_beat(
+        self, worker: WorkerHandle, at_once: bool, reasons: Sequence[str], loads: bool, failure: ServingError | None
+    ) -> None:
+        """Follow the state of a worker's models, and let it join when it may."""
+        if failure is not None and not worker.settled:
+            self._fail(worker, failure)
+        worker.settled |= not (reasons or loads or failure)
+        if not worker.joins and (at_once or worker.settled):
+            worker.joins = True
+            threading.Thread(target=self._join, args=(worker,), name=f"join-{worker.number}", daemon=True).start()
+        if reasons != worker.reasons:
+            worker.reasons = reasons
+            self._show_readiness()
 
-        Args:
-            worker: It has just started.
-            at_once: Whether it opens the ports before its models are loaded. A server that starts has nobody else to
-                answer that it is live; later, the other workers are there, and this one would only refuse requests.
-        """
+    def _join(self, worker: WorkerHandle) -> None:
         try:
-            if at_once:
-                self._broadcaster.join(worker)
-            worker.settled.result()
-            if not at_once:
-                self._broadcaster.join(worker)
+            self._broadcaster.join(worker)
         except WorkerGoneError:
-            pass
+            return
         except ServingError as failure:
-            if self._ready.is_set():
-                worker.kill()
-            else:  # the server never could
-                self.failure = failure
-                self._stop_wanted.set()
-            worker.ended.result()
-            return "failed", f"can't serve: {failure}"
+            self._fail(worker, failure)
         self._show_readiness()
-        return worker.ended.result()
+
+    def _fail(self, worker: WorkerHandle, failure: ServingError) -> None:
+        """End a worker that can't serve; with the server, if that never could."""
+        worker.failure = failure
+        if self._ready.is_set():
+            worker.kill()
+        else:
+            self._give_up(failure)
 
     def _not_ready(self) -> list[str]:
         """Return what the server waits for, one line a reason; nothing if it is ready."""

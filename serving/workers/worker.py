@@ -8,7 +8,6 @@ answer. A replacement opens them once its models are loaded and it has replayed 
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import functools
 import logging
@@ -43,37 +42,23 @@ BEAT_S = 1.0
 """The interval of heartbeats."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerConfig:
-    """The settings of one worker.
-
-    Attributes:
-        number: Its place among the workers, from 0.
-        config: What to serve, with the ports that all workers share.
-        log_level: The lowest level that is logged.
-    """
-
-    number: int
-    config: ServableConfig
-    log_level: int
-
-
 def main(descriptor: int, lock_file: int) -> None:
     """Work until the supervisor is gone.
 
     Args:
-        descriptor: The socket to the supervisor. ``WorkerConfig`` is the first message.
+        descriptor: The socket to the supervisor. The first message is this worker's place, what it serves with the
+            ports that all workers share, and the lowest level that it logs.
         lock_file: A file that all workers have open.
     """
-    for number in (signal.SIGTERM, signal.SIGINT):  # they may reach all processes; the supervisor says what to do
-        signal.signal(number, lambda _number, _frame: None)
+    for received in (signal.SIGTERM, signal.SIGINT):  # they may reach all processes; the supervisor says what to do
+        signal.signal(received, lambda _number, _frame: None)
     keep_free_memory()
     connection = Connection(descriptor)
-    worker_config: WorkerConfig = connection.recv()
-    logging.basicConfig(level=worker_config.log_level)
-    logs.use_format(worker_config.config.server.log.format, worker=str(worker_config.number))
+    number, config, log_level = connection.recv()
+    logging.basicConfig(level=log_level)
+    logs.use_format(config.server.log.format, worker=str(number))
     try:
-        Worker(worker_config, connection, lock_file).run()
+        Worker(number, config, connection, lock_file).run()
     except ServingError as error:
         logger.error("%s", error)
     else:
@@ -84,15 +69,13 @@ def main(descriptor: int, lock_file: int) -> None:
 class Worker:
     """Serves, and does what the supervisor asks."""
 
-    def __init__(self, worker_config: WorkerConfig, connection: Connection, lock_file: int) -> None:
-        config = worker_config.config
+    def __init__(self, number: int, config: ServableConfig, connection: Connection, lock_file: int) -> None:
         loader = in_turn(engine_loader(config), lock_file)
-        self._host = host = ModelHost(config, loader, self._broadcast, worker_config.number)
+        self._host = host = ModelHost(config, loader, self._broadcast, number)
         host.service.not_ready_reasons = ["not all workers are ready"]
         self._grpc = GrpcServer(config.server, host)
         host.show_ready = self._grpc.show_ready
-        app = functools.partial(
-            HttpApp,
+        app = HttpApp(
             config,
             host,
             notes=lambda: [*self._grpc.notes(), *self._http.notes()],
@@ -127,7 +110,7 @@ class Worker:
             self._channel.tell("beat", service.models_not_ready(), loads, self._host.failure())
             if self._changed.wait(BEAT_S):
                 self._changed.clear()
-                loads = any(servable.state is State.LOADING for servable in service.index(ready=False))
+                loads = any(servable.state is State.LOADING for servable in service.repository.known())
 
     def _models_changed(self) -> None:
         self._changed.set()

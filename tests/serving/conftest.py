@@ -35,6 +35,7 @@ ON_BOTH_PATHS = {
     "grpc.test_stream_limits",
     "grpc.test_streams",
     "process.test_stop",
+    "security.test_stream_tokens",
     "telemetry.test_logs.test_each_request_has_a_line_at_level_debug",
     "telemetry.test_statistics.test_every_rejection_is_counted",
     "telemetry.test_statistics.test_requests_are_counted_by_outcome",

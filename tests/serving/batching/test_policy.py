@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trtnode.serving.batching.latency_controller import LatencyController
-from trtnode.serving.batching.policy import BatchLimits, Decision, next_batch
+from trtnode.serving.batching.policy import BatchLimits, Decision, LatencyController, next_batch
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,6 +21,7 @@ from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import ConfigError
 from trtnode.serving.executables import variant_timing
 from trtnode.serving.grpc import direct
+from trtnode.serving.models import loader
 
 TWO = "variants: [{path: big.onnx, quality: 0.9}, {path: small.onnx, quality: 0.8}]"
 GENEROUS, STRICT = "latency_target_ms: 600000", "latency_target_ms: 0.000001"
@@ -316,7 +317,7 @@ def test_a_faster_variant_answers_while_the_target_is_missed_and_the_better_one_
     late, now_s = threading.Event(), 0.0
     monkeypatch.setattr("trtnode.serving.executables.variant_set.time", types.SimpleNamespace(monotonic=lambda: now_s))
     latencies = {"big": variant_timing.Latency(2, 2), "small": variant_timing.Latency(1, 1)}
-    monkeypatch.setattr(variant_timing.VariantTiming, "figures", lambda *_: latencies)
+    monkeypatch.setattr(loader, "figures", lambda *_: latencies)
     running = start(entry(TWO, "latency_target_ms: 500", "step_down: true", f"batching: {batching}"))
     servable = running.server._host.service.find("m", "")
     observe_variant = servable.observe

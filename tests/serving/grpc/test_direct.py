@@ -218,5 +218,5 @@ def test_streamed_requests_may_be_compressed_and_a_bomb_ends_its_stream_alone(st
         with pytest.raises(grpc.RpcError) as ended:
             list(send(iter([bytes(200 << 20)])))
 
-    assert ended.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert ended.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert infer(running) == [1]

@@ -25,6 +25,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
 from tests.serving.conftest import FakeExecutable, Running, Starter, given
+from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import ConfigError, TlsError
 
 DAY = datetime.timedelta(days=1)
@@ -268,17 +269,22 @@ def test_a_client_authority_that_is_none_is_refused_at_start(authority: Authorit
         start_tls("client_ca: server.key")
 
 
+@pytest.mark.parametrize("section", ["grpc", "http"])
 @pytest.mark.parametrize("key", ["cert", "key", "client_ca"])
 def test_a_missing_file_is_told_with_its_line(
-    authority: Authority, start_tls: Callable, tmp_path: pathlib.Path, key: str
+    authority: Authority, tmp_path: pathlib.Path, section: str, key: str
 ) -> None:
     files = {"cert": "server.pem", "key": "server.key", "client_ca": "ca.pem"} | {key: "gone.pem"}
+    (tmp_path / "m.onnx").touch()
+    tls = ", ".join(f"{name}: {file}" for name, file in files.items())
+    config = tmp_path / "servable.yaml"
+    config.write_text(f"server: {{{section}: {{tls: {{{tls}}}}}}}\nmodels: [{{name: m, path: m.onnx}}]\n")
 
     with pytest.raises(ConfigError) as caught:
-        start_tls(f"client_ca: {files['client_ca']}", files["cert"], files["key"])
+        load_config(config)
 
     assert str(caught.value).replace(f"{tmp_path}/", "") == (
-        f"servable0.yaml:1: server.grpc.tls.{key}: there is no file gone.pem; correct the path"
+        f"servable.yaml:1: server.{section}.tls.{key}: there is no file gone.pem; correct the path"
     )
 
 

@@ -228,7 +228,7 @@ def test_calls_that_wait_for_all_workers_keep_no_other_rest_call_waiting(
         return ModelStatisticsResponse()
 
     host = ModelHost(config, lambda _model: fake, broadcast)
-    http = HttpServer(config.server, lambda: HttpApp(config, host, list))
+    http = HttpServer(config.server, HttpApp(config, host, list))
     http.start()
 
     def get(path: str) -> int:
