@@ -39,6 +39,14 @@ HEADINGS = (
 )  # fmt: skip
 TEXT_HEADINGS = 6
 
+ABOUT = """\
+Times faster than ONNX Runtime in float32, medians of interleaved rounds; under 1 is slower. Intervals, accuracy and
+gRPC: [RESULTS.md](benchmarks/RESULTS.md)."""
+UNLIMITED = """ Weights are random, so `bf16` and `int8` are measured without a limit on accuracy;
+`auto` keeps a cosine of 0.99."""
+
+PEER_NAMES = {"openvino": "OpenVINO alone"}
+
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
@@ -101,16 +109,14 @@ def readme_block(result: LatencyResult) -> str:
     groups = group_rows(row for row in result.rows if row.batch == 1 and row.via == "process")
     settings = list(dict.fromkeys(row.setting for _, rows in groups for row in rows if row.setting != NATIVE))
     means = {setting: mean for (setting, _, _), mean in geometric_means(r for _, rows in groups for r in rows).items()}
-    head = ["network", "ONNX Runtime p50, ms", *(f"{setting}, times faster" for setting in settings)]
+    head = ["network", "ONNX Runtime p50, ms", *(PEER_NAMES.get(setting, setting) for setting in settings)]
     lines = [_line(head), _line(["---", *["---:"] * (len(head) - 1)])]
     for title, rows in groups:
         by_setting = {row.setting: row for row in rows}
-        ratios = [_ratio(by_setting[s]) if s in by_setting else "" for s in settings]
+        ratios = [f"{by_setting[s].ratio:.2f}" if s in by_setting else "" for s in settings]
         lines.append(_line([title, f"{by_setting[NATIVE].p50_ms:.3f}", *ratios]))
     lines.append(_line(["**geometric mean**", "", *(f"**{means[setting]:.2f}**" for setting in settings)]))
-    about = (
-        "Ratios come from interleaved rounds, with a 95 % interval. All figures: [RESULTS.md](benchmarks/RESULTS.md)."
-    )
+    about = ABOUT + (UNLIMITED if {"bf16", "int8"} & set(settings) else "")
     return "\n".join([*_environment(result), "", *lines, "", about])
 
 
