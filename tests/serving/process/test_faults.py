@@ -10,7 +10,6 @@ import resource
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from tests.serving.conftest import Adders, Eventually, FakeExecutable, Running, StartFake, given
+from tests.serving.server_process import READY_S, ServerProcess
 from trtnode.bench.load.client_pool import ClientProcessPool
 from trtnode.bench.load.client_process import RepeatedRequest
 from trtnode.bench.load.load_level import Level
@@ -40,7 +40,6 @@ STOPPED_AFTER = 1000
 ASKED_MEANWHILE = 5000
 """Requests of a load during which a model is loaded again and again."""
 STREAM_METHOD = f"/{SERVICE}/ModelStreamInfer"
-READY_S = 240
 
 
 def infer(client: triton.InferenceServerClient, model: str = "fake", **options) -> list[float]:
@@ -159,9 +158,9 @@ def test_a_jump_of_the_clock_neither_expires_nor_keeps_a_request(
         assert answers[0].result(120) == [1]
 
 
-class Process:
-    """A server process with an adder ``m``. Its log, at level debug, comes through a pipe, which no limit on the
-    size of files cuts off.
+class Process(ServerProcess):
+    """A server with an adder ``m``. Its log, at level debug, comes through a pipe, which no limit on the size of files
+    cuts off.
     """
 
     def __init__(self, folder: pathlib.Path, engine: str, startup: str, file_bytes: int) -> None:
@@ -171,37 +170,10 @@ class Process:
             f"admin: {{repository: true}}, log: {{level: debug}}}}\n"
             f"cache: {{dir: cache}}\nmodels: [{{name: m, path: m.onnx, engine: {engine}}}]\n"
         )
-        limits = (file_bytes, resource.RLIM_INFINITY)
-        self.child = subprocess.Popen([*SERVE, str(config)], stderr=subprocess.PIPE, text=True)
+        super().__init__(config, SERVE)
         # Not by a preexec_fn: that forks, and gRPC's threads in the tests' process may not survive a fork.
-        resource.prlimit(self.child.pid, resource.RLIMIT_FSIZE, limits)
-        self._lines: list[str] = []
-        self._reader = threading.Thread(target=lambda: self._lines.extend(self.child.stderr))
-        self._reader.start()
-
-    @property
-    def log(self) -> str:
-        return "".join(self._lines)
-
-    def wait_ready(self) -> None:
-        deadline = time.monotonic() + READY_S
-        while not (found := re.search(r"ready on (127.0.0.1:\d+)", self.log)):
-            assert self.child.poll() is None, self.log
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.01)
-        self.address = found[1]
-        self.client = triton.InferenceServerClient(self.address)
-
-    def wait_ended(self) -> int:
-        """Return the exit code, once the log is whole."""
-        code = self.child.wait(READY_S)
-        self._reader.join()
-        return code
-
-    def close(self) -> None:
-        self.child.kill()
-        self.wait_ended()
-        self.child.stderr.close()
+        resource.prlimit(self.child.pid, resource.RLIMIT_FSIZE, (file_bytes, resource.RLIM_INFINITY))
+        self.asks = self.client()
 
     def builders(self) -> list[int]:
         """The processes that build its engines."""
@@ -214,7 +186,7 @@ class Process:
         ]
 
     def platform(self) -> str:
-        return str(self.client.get_model_metadata("m").platform)
+        return str(self.asks.get_model_metadata("m").platform)
 
 
 @pytest.fixture
@@ -224,7 +196,6 @@ def launch(tmp_path: pathlib.Path, adders: Adders) -> Iterator[Callable[..., Pro
     def launch_process(engine: str, startup: str = "native", file_bytes: int = resource.RLIM_INFINITY) -> Process:
         adders.write("m.onnx", 7)
         launched.append(Process(tmp_path, engine, startup, file_bytes))
-        launched[0].wait_ready()
         return launched[0]
 
     yield launch_process
@@ -242,14 +213,14 @@ def test_a_signal_to_the_process_that_builds_engines_disturbs_nobody(
     builder = process.builders()[0]
     os.kill(builder, number)
     assert process.platform() == "onnxruntime_onnx"
-    assert adders.ask(process.client) == 7
-    assert process.client.is_server_ready()
+    assert adders.ask(process.asks) == 7
+    assert process.asks.is_server_ready()
     if number is signal.SIGSTOP:
         os.kill(builder, signal.SIGCONT)
 
     ends = ("Loaded model 'm' version 1 in", "Model 'm' version 1 goes on as it was")  # it was building, or at rest
-    eventually(lambda: sum(map(process.log.count, ends)) == 2 and process.client.is_server_ready())
-    assert adders.ask(process.client) == 7
+    eventually(lambda: sum(map(process.log.count, ends)) == 2 and process.asks.is_server_ready())
+    assert adders.ask(process.asks) == 7
     assert process.child.poll() is None
     assert "Traceback" not in process.log
 
@@ -261,7 +232,7 @@ def test_a_server_that_can_write_nothing_serves_natively(
     process = launch("openvino", startup="wait", file_bytes=file_bytes)
 
     assert process.platform() == "onnxruntime_onnx"
-    assert adders.ask(process.client) == 7
+    assert adders.ask(process.asks) == 7
 
 
 @pytest.fixture
@@ -277,7 +248,7 @@ def full_load(process: Process, body: bytes) -> ClientProcessPool:
 
 def ended_in_order(process: Process) -> str:
     """Return the log of a server that got its signal, once it is whole."""
-    assert process.wait_ended() == 0
+    assert process.ended()[0] == 0
     assert "Traceback" not in process.log
     return process.log
 
@@ -334,7 +305,7 @@ def test_reloads_under_full_load_fail_no_request(launch: Callable[..., Process],
     with full_load(process, body) as pool, ThreadPoolExecutor(1) as other:
         load = other.submit(pool.run, Level(callers=CALLERS, requests=ASKED_MEANWHILE), lambda _answers: None)
         while not load.done():
-            process.client.load_model("m")
+            process.asks.load_model("m")
             reloads += 1
 
     samples = load.result()

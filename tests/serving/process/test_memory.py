@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,6 +13,7 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from benchmarks.attacks.bombs import HEADER
+from tests.serving.server_process import ServerProcess
 
 TERABYTES = 25 * 10**11
 """Elements of float32 that take 10 TB."""
@@ -50,15 +49,8 @@ def server(tmp_path: pathlib.Path) -> Iterator[tuple[int, triton.InferenceServer
         "server: {grpc: {port: 0}, http: {port: 0}, admin: {repository: true}, limits: {model_memory_mb: 128}}\n"
         f"cache: {{dir: cache}}\nmodels: [{entries}, {{name: digits, path: {DIGITS}, engine: native}}]\n"
     )
-    command = [sys.executable, "-m", "trtnode", "serve", "--config", str(config)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
-        try:
-            assert child.stderr is not None
-            found = next(filter(None, (re.search(r"ready on (\S+)", line) for line in child.stderr)))
-            with triton.InferenceServerClient(found[1]) as client:
-                yield child.pid, client
-        finally:
-            child.terminate()
+    with contextlib.closing(ServerProcess(config)) as process, process.client() as client:
+        yield process.child.pid, client
 
 
 def ask(client: triton.InferenceServerClient, model: str, sizes: list[int]) -> list[float]:

@@ -7,11 +7,10 @@ import queue
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,9 +19,9 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from tests.serving.conftest import given
+from tests.serving.server_process import SERVE, ServerProcess
 
-COMMAND = [sys.executable, "-m", "trtnode", "serve", "--config"]
-SERVE_ANYWHERE = [*COMMAND[:-1], "--port", "0", "--http-port", "0"]
+SERVE_ANYWHERE = [*SERVE[:-1], "--port", "0", "--http-port", "0"]
 BATCHED = 'max_batch_size: 4 dynamic_batching {} input { name: "x" data_type: TYPE_FP32 dims: -1 }'
 DRIVER = """
 import logging, pathlib, sys, time
@@ -57,38 +56,18 @@ EXAMPLE = pathlib.Path(__file__).parents[3] / "examples" / "digits"
 NEVER_LOADS = [sys.executable, "-c", DRIVER.format(load="say('loading'); time.sleep(60)")]
 
 
-class Process:
-    """A server process that tests talk to; its log is on stderr."""
-
-    def __init__(self, command: list[str], config: pathlib.Path) -> None:
-        self.child = subprocess.Popen([*command, str(config)], stderr=subprocess.PIPE, text=True)
-        self.log: list[str] = []
-
-    def wait_for(self, text: str) -> str:
-        assert self.child.stderr is not None
-        for line in self.child.stderr:
-            self.log.append(line)
-            if text in line:
-                return line
-        raise AssertionError(f"no {text!r} in {self.log}")
-
-    def end(self, timeout_s: float = 30) -> tuple[int, str]:
-        _, rest = self.child.communicate(timeout=timeout_s)
-        return self.child.returncode, "".join([*self.log, rest])
-
-
 @pytest.fixture
 def launch(tmp_path: pathlib.Path, models: pathlib.Path, warm_cache: pathlib.Path) -> Iterator:
-    launched: list[Process] = []
+    launched: list[ServerProcess] = []
 
     def launch_server(
         server: str = "",
         model: str = "two",
         port: int = 0,
-        command: list[str] = COMMAND,
+        command: Sequence[str] = SERVE,
         config: pathlib.Path | None = None,
-    ) -> Process:
-        launched.append(Process(command, config or write_config(server, model, port)))
+    ) -> ServerProcess:
+        launched.append(ServerProcess(config or write_config(server, model, port), command))
         return launched[-1]
 
     def write_config(server: str, model: str, port: int) -> pathlib.Path:
@@ -102,12 +81,7 @@ def launch(tmp_path: pathlib.Path, models: pathlib.Path, warm_cache: pathlib.Pat
 
     yield launch_server
     for process in launched:
-        process.child.kill()
-        process.child.communicate()
-
-
-def client_of(ready_line: str) -> triton.InferenceServerClient:
-    return triton.InferenceServerClient("127.0.0.1:" + ready_line.rsplit(":", 1)[1].strip())
+        process.close()
 
 
 def ones() -> list[triton.InferInput]:
@@ -123,12 +97,10 @@ def infer(client: triton.InferenceServerClient) -> np.ndarray:
 
 def test_ctrl_c_ends_the_server_in_order(launch: Iterator) -> None:
     process = launch()
-    with client_of(process.wait_for("ready on 127.0.0.1:")) as client:
+    with process.client() as client:
         assert infer(client).tolist() == [[2, 2, 2]]
 
-    process.child.send_signal(signal.SIGINT)
-
-    code, log = process.end()
+    code, log = process.end(signal.SIGINT)
     assert code == 0, log
     assert "Traceback" not in log
     assert log.rstrip().endswith("stopped")
@@ -145,16 +117,14 @@ def test_the_example_is_served_by_an_engine_that_is_built_once(launch: Iterator,
 
     for _ in range(2):
         process = launch(config=config)
-        http = process.wait_for("HTTP on").rsplit(" ", 1)[1].strip()
-        with client_of(process.wait_for("ready on")) as client:
+        with process.client() as client:
             metadata = client.get_model_metadata("digits")
             images = samples[metadata.inputs[0].name][:10]
             image = triton.InferInput(metadata.inputs[0].name, images.shape, "FP32")
             image.set_data_from_numpy(images)
             scores = client.infer("digits", [image]).as_numpy(metadata.outputs[0].name)
-            with urllib.request.urlopen(f"http://{http}/metrics") as metrics:
+            with urllib.request.urlopen(f"http://{process.http_address}/metrics") as metrics:
                 builds.append(re.search(r"trtnode_engine_builds_total{.*} (.*)", metrics.read().decode())[1])
-        process.child.send_signal(signal.SIGTERM)
         assert process.end()[0] == 0
         assert metadata.platform == "openvino_onnx"
         assert scores.argmax(1).tolist() == samples["label"][:10].tolist()
@@ -174,7 +144,7 @@ def test_a_repository_of_triton_is_served_to_its_clients(
 
     process = launch(command=[*SERVE_ANYWHERE, "--model-repository"], config=tmp_path / "models")
 
-    with client_of(process.wait_for("ready on 127.0.0.1:")) as client:
+    with process.client() as client:
         assert infer(client).tolist() == [[2, 2, 2]]
         config = client.get_model_config("batched").config
         assert (config.max_batch_size, list(config.input[0].dims)) == (4, [-1])
@@ -192,7 +162,7 @@ def test_a_model_of_another_interface_than_promised_is_not_served(
     shutil.copy(models / "two.onnx", version / "model.onnx")
     (version.parent / "config.pbtxt").write_text('input { name: "c" dims: 3 }')
 
-    code, log = launch(command=[*SERVE_ANYWHERE, "--model-repository"], config=tmp_path / "models").end()
+    code, log = launch(command=[*SERVE_ANYWHERE, "--model-repository"], config=tmp_path / "models").ended()
 
     assert code == 1
     assert "Model 'm' has another interface than configured: input 'c' is missing; there are 'a', 'b' (" in log
@@ -201,9 +171,10 @@ def test_a_model_of_another_interface_than_promised_is_not_served(
 
 def test_a_busy_port_is_one_sentence_and_exit_code_2(launch: Iterator) -> None:
     first = launch()
-    port = int(first.wait_for("ready on").rsplit(":", 1)[1])
+    first.wait_for("ready on")
+    port = int(first.address.rpartition(":")[2])
 
-    code, log = launch(port=port).end()
+    code, log = launch(port=port).ended()
 
     assert code == 2
     assert log == (
@@ -215,12 +186,10 @@ def test_a_busy_port_is_one_sentence_and_exit_code_2(launch: Iterator) -> None:
 def test_open_streams_do_not_keep_the_server_from_ending(launch: Iterator) -> None:
     process = launch()
     answers: queue.Queue = queue.Queue()
-    with client_of(process.wait_for("ready on")) as client:
+    with process.client() as client:
         client.start_stream(lambda result, error: answers.put((result, error)))
         client.async_stream_infer("m", ones())
         assert answers.get(timeout=120)[0].as_numpy("sum").tolist() == [[2, 2, 2]]
-
-        process.child.send_signal(signal.SIGTERM)
 
         code, log = process.end()
         assert code == 0, log
@@ -229,29 +198,25 @@ def test_open_streams_do_not_keep_the_server_from_ending(launch: Iterator) -> No
 
 def test_a_second_signal_ends_a_server_that_still_waits(launch: Iterator) -> None:
     process = launch(command=SLOW, server="shutdown_grace_s: 60")
-    with client_of(process.wait_for("ready on")) as client, ThreadPoolExecutor(1) as pool:
+    with process.client() as client, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(infer, client)
         process.wait_for("running")
         process.child.send_signal(signal.SIGTERM)
         while client.is_server_ready():
             time.sleep(0.01)
 
-        process.child.send_signal(signal.SIGTERM)
-
-        assert process.end(10)[0] == 128 + signal.SIGTERM
+        assert process.end(timeout_s=10)[0] == 128 + signal.SIGTERM
         with pytest.raises(InferenceServerException):
             answer.result(120)
 
 
 def test_requests_that_outlast_the_grace_time_are_told_and_exit_code_1(launch: Iterator) -> None:
     process = launch(command=SLOW, server="shutdown_grace_s: 0.3")
-    with client_of(process.wait_for("ready on")) as client, ThreadPoolExecutor(1) as pool:
+    with process.client() as client, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(infer, client)
         process.wait_for("running")
 
-        process.child.send_signal(signal.SIGTERM)
-
-        code, log = process.end(10)
+        code, log = process.end(timeout_s=10)
         with pytest.raises(InferenceServerException):
             answer.result(120)
     assert code == 1
@@ -262,9 +227,7 @@ def test_a_signal_while_a_model_loads_ends_the_server_at_once(launch: Iterator) 
     process = launch(command=NEVER_LOADS, server="shutdown_grace_s: 60")
     process.wait_for("loading")
 
-    process.child.send_signal(signal.SIGTERM)
-
-    code, log = process.end(10)
+    code, log = process.end(timeout_s=10)
     assert code == 0, log
 
 
@@ -281,9 +244,8 @@ def test_grpcs_server_thread_reads_the_socket_itself_unless_the_user_says_otherw
     monkeypatch.setenv("GRPC_TRACE", "tcp,event_engine_endpoint")
 
     process = launch()
-    with client_of(process.wait_for("ready on")) as client:
+    with process.client() as client:
         assert client.is_server_live()
-    process.child.send_signal(signal.SIGTERM)
     code, log = process.end()
 
     assert code == 0

@@ -43,7 +43,7 @@ class Nodes:
         self._cluster.add_node(num_cpus=1, env_vars={"XDG_CACHE_HOME": str(self._folder / name)})
 
     def serve(self, replicas: int) -> None:
-        model = {"name": "digits", "path": str(MODEL), "engine": "openvino", "measure": False}
+        model = {"name": "digits", "path": str(MODEL), "engine": "openvino", "all_engines": True}
         config = self._folder / "servable.yaml"
         content = {
             "server": {"grpc": {"port": self._grpc}, "http": {"port": self._http}},

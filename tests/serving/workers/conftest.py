@@ -6,8 +6,6 @@ import os
 import pathlib
 import re
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -19,14 +17,15 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-READY_S = 240
+from tests.serving.server_process import READY_S, ServerProcess
+
 EXAMPLE = pathlib.Path(__file__).parents[3] / "examples" / "digits"
 CONNECTIONS = 12
 """So many that all of them go to one of two workers once in two thousand times."""
 
 
-class Group:
-    """A server of several processes; its log is a file."""
+class Group(ServerProcess):
+    """A server of several processes."""
 
     def __init__(
         self,
@@ -38,44 +37,22 @@ class Group:
         http_port: int = 0,
         cache: pathlib.Path = pathlib.Path("cache"),
     ) -> None:
-        self._log = folder / "log"
         self._clients: list[triton.InferenceServerClient] = []
         (folder / "servable.yaml").write_text(
             f"server: {{grpc: {{port: {port}, workers: 2}}, http: {{port: {http_port}}}, {server}}}\n"
             f"cache: {{dir: {cache}}}\nmodels:\n{models}"
         )
-        command = [sys.executable, "-m", "trtnode", "serve", "--config", str(folder / "servable.yaml")]
-        with self._log.open("w") as log:
-            self.process = subprocess.Popen(command, stderr=log)
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text()
+        super().__init__(folder / "servable.yaml")
 
     @property
     def pids(self) -> dict[int, int]:
         """The last process of each worker, by the worker's number."""
         return {int(number): int(pid) for number, pid in re.findall(r"Worker (\d) is process (\d+)", self.log)}
 
-    @property
-    def address(self) -> str:
-        return "127.0.0.1:" + re.search(r"ready on 127.0.0.1:(\d+)", self.log)[1]
-
-    @property
-    def http_address(self) -> str:
-        return "127.0.0.1:" + re.search(r"HTTP on 127.0.0.1:(\d+)", self.log)[1]
-
-    def wait_for(self, text: str) -> None:
-        deadline = time.monotonic() + 120
-        while text not in self.log:
-            assert self.process.poll() is None, self.log
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.02)
-
     def wait_ready(self) -> None:
         self.wait_for("ready on")
         while self.http("/readyz")[0] != 200:
-            assert self.process.poll() is None, self.log
+            assert self.child.poll() is None, self.log
             time.sleep(0.02)
 
     def connect(self) -> triton.InferenceServerClient:
@@ -98,19 +75,13 @@ class Group:
     def metric(self, sample: str) -> float:
         return float(re.search(rf"^{re.escape(sample)} (\S+)$", self.http("/metrics")[1], re.MULTILINE)[1])
 
-    def end(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal, and return the exit code."""
-        self.process.send_signal(number)
-        return self.process.wait(READY_S)
-
     def close(self) -> None:
         for client in self._clients:
             client.close()
         for pid in self.pids.values():  # one that a test has stopped can't notice that its supervisor is gone
             if is_alive(pid):
                 os.kill(pid, signal.SIGKILL)
-        self.process.kill()
-        self.process.wait()
+        super().close()
 
 
 @pytest.fixture(scope="module")

@@ -203,13 +203,13 @@ def test_a_signal_lets_requests_of_all_workers_finish_and_refuses_new_ones(
         answers = [pool.submit(spin, client, 500) for client in clients[:6]]
         eventually(lambda: group.metric(f"nv_inference_exec_count{SPIN}") + group.metric(f"{PENDING}{SPIN}") == 6)
 
-        group.process.send_signal(signal.SIGTERM)
+        group.child.send_signal(signal.SIGTERM)
         eventually(lambda: group.http("/readyz")[0] == 503)
         assert group.http("/livez")[0] == 200
         eventually(lambda: status_of(lambda: spin(clients[-1], 1)) == "UNAVAILABLE")
 
         assert [answer.result(READY_S) for answer in answers] == [0.0] * 6
-    assert group.process.wait(READY_S) == 0, group.log
+    assert group.ended()[0] == 0, group.log
 
 
 def test_a_second_signal_ends_all_processes_at_once(launch: Launch, spinner: str, eventually: Eventually) -> None:
@@ -219,11 +219,11 @@ def test_a_second_signal_ends_all_processes_at_once(launch: Launch, spinner: str
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(spin, client, 10**6)
         eventually(lambda: group.metric(f"nv_inference_exec_count{SPIN}") == 1)
-        group.process.send_signal(signal.SIGTERM)
+        group.child.send_signal(signal.SIGTERM)
         with contextlib.suppress(ConnectionError):  # a connection to a listener that was just closed
             eventually(lambda: group.http("/readyz")[0] == 503)
 
-        assert group.end() == 128 + signal.SIGTERM
+        assert group.end()[0] == 128 + signal.SIGTERM
         eventually(lambda: not any(is_alive(pid) for pid in group.pids.values()))
         assert isinstance(answer.exception(READY_S), InferenceServerException)
 
@@ -232,7 +232,7 @@ def test_workers_end_with_their_supervisor(launch: Launch, models: pathlib.Path,
     group = launch(entry(models))
     group.wait_ready()
 
-    assert group.end(signal.SIGKILL) == -signal.SIGKILL
+    assert group.end(signal.SIGKILL)[0] == -signal.SIGKILL
 
     eventually(lambda: not any(is_alive(pid) for pid in group.pids.values()))
 
@@ -242,7 +242,7 @@ def test_a_model_that_is_no_model_ends_all_with_one_sentence(launch: Launch, tmp
 
     group = launch(f"- {{name: m, path: {tmp_path}/broken.onnx}}\n")
 
-    assert group.process.wait(READY_S) == 1
+    assert group.ended()[0] == 1
     assert group.log.splitlines()[-1].startswith("trtnode: Model 'm' is required but didn't load: ")
     assert "Traceback" not in group.log
     assert not any(is_alive(pid) for pid in group.pids.values())
@@ -257,6 +257,6 @@ def test_a_wrong_tokens_file_is_told_before_a_worker_starts(
 
     group = launch(entry(models), server=f"auth: {{tokens_file: {file}}}")
 
-    assert group.process.wait(READY_S) == 2
+    assert group.ended()[0] == 2
     assert "should have a token of 16 or more printable ASCII characters" in group.log
     assert group.pids == {}
