@@ -107,11 +107,12 @@ class EngineRejectedError(EngineError):
         remedy: Where it is known, what makes the engine run here, as an instruction.
     """
 
+    remedy = ""
+
     def __init__(self, segment: str, reason: str) -> None:
         super().__init__(f"The engine of {segment} can't be used: {reason}")
         self.segment = segment
         self.reason = reason
-        self.remedy = ""
 
 
 class InvalidInputError(EngineError):

@@ -43,8 +43,6 @@ class ExternalDataError(ModelFileError):
             f"the data of tensor {tensor!r} should be in {location[:255]!r}, but {problem}.",
             "Put the data file back beside the model, or export the model again with its weights inside.",
         )
-        self.tensor = tensor
-        self.location = location
 
 
 class DataOutsideError(PartitionError):
@@ -62,7 +60,6 @@ class UnlabelledNodeError(PartitionError):
 
     def __init__(self, node: str) -> None:
         super().__init__(f"Node {node!r} has no label. Label every node; native nodes are labelled too.")
-        self.node = node
 
 
 class UnknownOptionError(PartitionError):
@@ -72,8 +69,6 @@ class UnknownOptionError(PartitionError):
 
     def __init__(self, option: str, value: str, known: str) -> None:
         super().__init__(f"{option}: {value!r} matches nothing in this model; it has {known}.")
-        self.option = option
-        self.value = value
 
 
 class OptionError(PartitionError):
@@ -92,7 +87,6 @@ class CompiledModelError(PartitionError):
 
     def __init__(self, node: str, problem: str) -> None:
         super().__init__(f"TrtNode {node!r}: {problem}. Compile the model again.")
-        self.node = node
 
 
 class MergeError(PartitionError):

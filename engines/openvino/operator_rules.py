@@ -12,7 +12,7 @@ from trtnode.engines.openvino.compressed_weights import FOUR_BITS, refused_produ
 from trtnode.engines.openvino.operators import BYTE_BITS, BYTES
 from trtnode.partitioner.graph.qdq import DEQUANTIZE
 from trtnode.partitioner.graph.view import Node
-from trtnode.partitioner.model.values import dimensions
+from trtnode.partitioner.model.values import dimensions, tensor_of
 
 
 def values_of(node: Node) -> list[ir.Value]:
@@ -231,10 +231,7 @@ def _attention(node: Node) -> str | None:
 def _bit_shift(node: Node) -> str | None:
     if node.op.outputs[0].dtype not in BYTES or text_of(node, "direction", "") != "RIGHT":
         return "OpenVINO shifts through float32, and stops at the end of the range."
-    shift = node.op.inputs[1]
-    assert shift is not None
-    assert shift.const_value is not None
-    amounts = shift.const_value.numpy()
+    amounts = tensor_of(node.op.inputs[1]).numpy()
     inside = bool(np.all((amounts >= 0) & (amounts < BYTE_BITS)))
     return None if inside else "OpenVINO shifts by the width and more differently."
 

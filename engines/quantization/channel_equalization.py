@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.partitioner.model.new_values import add_constant
-from trtnode.partitioner.model.values import is_constant
+from trtnode.partitioner.model.values import is_constant, tensor_of
 
 HOMOGENEOUS = frozenset("Add AveragePool Clip GlobalAveragePool LeakyRelu MaxPool Relu".split())
 """Operators whose results scale with their inputs, channel by channel, where factors are above zero."""
@@ -227,7 +227,4 @@ def _scale(graph: ir.Graph, node: ir.Node, made: np.ndarray | None, read: np.nda
 
 
 def _weight(node: ir.Node) -> np.ndarray:
-    value = node.inputs[1]
-    assert value is not None
-    assert value.const_value is not None
-    return value.const_value.numpy()
+    return tensor_of(node.inputs[1]).numpy()

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from trtnode.engines.quantization.schemes import MOVING, WEIGHT_AXES, QuantizationScheme
 from trtnode.engines.quantization.table import CalibrationTable
-from trtnode.partitioner.model.values import is_constant
+from trtnode.partitioner.model.values import is_constant, tensor_of
 
 ACTIVATIONS = frozenset({"Clip", "Relu"})
 """Activations that engines compute together with the node before."""
@@ -27,10 +27,8 @@ class Weight:
     @property
     def grouped(self) -> bool:
         """True if the node has several groups of several input channels."""
-        groups, weight = self.node.attributes.get_int("group", 1), self.node.inputs[self.index]
-        assert weight is not None
-        assert weight.const_value is not None
-        rows, columns = weight.const_value.shape.numpy()[:2] if groups > 1 else (1, 1)
+        groups, weight = self.node.attributes.get_int("group", 1), tensor_of(self.node.inputs[self.index])
+        rows, columns = weight.shape.numpy()[:2] if groups > 1 else (1, 1)
         return (columns if self.node.op_type == "Conv" else rows // groups) > 1
 
 
@@ -132,8 +130,7 @@ class _Planner:
         if not is_constant(value):
             weight_missing = index == 1 and node.op_type in ("Conv", "ConvTranspose")
             return f"its weights {value.name!r} are no constant" if weight_missing else self._range_problem(value)
-        assert value.const_value is not None
-        finite = bool(np.isfinite(value.const_value.numpy()).all())
+        finite = bool(np.isfinite(tensor_of(value).numpy()).all())
         return None if finite else f"its weights {value.name!r} hold NaN or infinity"
 
     def _range_problem(self, value: ir.Value) -> str | None:
@@ -170,10 +167,7 @@ def _behind_activation(node: ir.Node) -> ir.Value:
 
 
 def _channel_axis(node: ir.Node, index: int) -> int | None:
-    weight = node.inputs[index]
-    assert weight is not None
-    assert weight.const_value is not None
-    rank = len(weight.const_value.shape)
+    rank = len(tensor_of(node.inputs[index]).shape)
     if node.op_type in ("Gemm", "MatMul") and (index == 0 or rank != 2):
         return None
     if node.op_type == "Gemm" and node.attributes.get_int("transB", 0) == 1:

@@ -20,7 +20,7 @@ from trtnode.engines.quantization.schemes import FLOAT8, INT8, SCHEMES, Quantiza
 from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.new_values import add_constant, new_names
-from trtnode.partitioner.model.values import is_constant
+from trtnode.partitioner.model.values import is_constant, tensor_of
 from trtnode.partitioner.passes.batch_norms import fold_batch_norms
 
 logger = logging.getLogger(__name__)
@@ -197,8 +197,7 @@ class _Writer:
 
 
 def _numbers(value: ir.Value) -> np.ndarray:
-    assert value.const_value is not None
-    return value.const_value.numpy().astype(np.float32)
+    return tensor_of(value).numpy().astype(np.float32)
 
 
 def _along(step: np.ndarray, axis: int | None, rank: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from trtnode.engines.quantization.opset_raising import raised_copy
 from trtnode.engines.quantization.schemes import INT4
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.new_values import add_constant, new_names
-from trtnode.partitioner.model.values import is_constant
+from trtnode.partitioner.model.values import is_constant, tensor_of
 
 logger = logging.getLogger(__name__)
 
@@ -73,10 +73,10 @@ def _axis(op: ir.Node) -> int:
 def _store(graph: ir.Graph, op: ir.Node, stored: dict[tuple[ir.Value, int], ir.Value]) -> None:
     weight, axis = op.inputs[1], _axis(op)
     assert weight is not None
-    assert weight.const_value is not None
+    tensor = tensor_of(weight)
     if (weight, axis) not in stored:
-        size = next(size for size in BLOCK_SIZES if weight.const_value.shape.numpy()[axis] % size == 0)
-        integers, scales = blocks_of(weight.const_value.numpy(), axis, size)
+        size = next(size for size in BLOCK_SIZES if tensor.shape.numpy()[axis] % size == 0)
+        integers, scales = blocks_of(tensor.numpy(), axis, size)
         named = ((f"{weight.name}_int4", integers), (f"{weight.name}_int4_step", scales))
         inputs = [add_constant(graph, name, array) for name, array in named]
         expand = ir.node("DequantizeLinear", inputs, {"axis": axis, "block_size": size})

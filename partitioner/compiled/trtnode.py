@@ -31,7 +31,15 @@ from trtnode.partitioner.graph.extraction import called_functions, constants_of,
 from trtnode.partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node
 from trtnode.partitioner.model.default_values import Interface, hold_defaults, inputs_with_defaults
 from trtnode.partitioner.model.mapped_weights import MappedTensor, place_outside
-from trtnode.partitioner.model.values import all_nodes, is_constant, names_of, serialize_inferred, serialize_value
+from trtnode.partitioner.model.values import (
+    all_nodes,
+    is_constant,
+    names_of,
+    serialize_imports,
+    serialize_inferred,
+    serialize_value,
+    tensor_of,
+)
 
 DOMAIN_VERSION = 1
 OP_TYPE = "TrtNode"
@@ -165,9 +173,8 @@ def replaced_model(model: ir.Model, op: ir.Node, *, outputs: Sequence[ir.Value])
         outputs: Values of the nodes that become the model's outputs, in this order.
     """
     function = model.functions[op.op_identifier()]
-    proto = onnx.ModelProto(ir_version=model.ir_version, producer_name="trtnode")
-    imports = function.opset_imports.items()
-    proto.opset_import.extend(onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports)
+    imports = serialize_imports(function.opset_imports)
+    proto = onnx.ModelProto(ir_version=model.ir_version, producer_name="trtnode", opset_import=imports)
     proto.graph.name = op.overload
     for formal, value in zip(function.inputs, op.inputs, strict=True):
         assert value is not None, "a TrtNode leaves no input out"
@@ -209,8 +216,7 @@ def replaced_hash(model: ir.Model, op: ir.Node) -> str | None:
 def _hash(function: onnx.FunctionProto, constants: Iterable[ir.Value]) -> str:
     digest = hashlib.sha256(function.SerializeToString(deterministic=True))
     for value in constants:
-        assert value.const_value is not None
-        tensor = value.const_value
+        tensor = tensor_of(value)
         digest.update(f"{tensor.dtype.name}{list(tensor.shape.numpy())}".encode())
         digest.update(stored_bytes(tensor).data)
     return digest.hexdigest()
@@ -309,7 +315,7 @@ def _function_proto(
         input=names_of(inputs),
         output=names_of(outputs),
         node=[ir.serde.serialize_node(op) for op in ops],
-        opset_import=[onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports.items()],
+        opset_import=serialize_imports(imports),
     )
 
 

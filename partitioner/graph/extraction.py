@@ -15,9 +15,11 @@ from trtnode.partitioner.model.values import (
     INFERRED_SHAPE,
     is_constant,
     read_values,
+    serialize_imports,
     serialize_inferred,
     serialize_value,
     subgraphs,
+    tensor_of,
 )
 
 
@@ -60,18 +62,14 @@ def extract_model(
 
 def empty_model(model: ir.Model) -> onnx.ModelProto:
     """Return a model without a graph, at the IR version and opsets of another."""
-    proto = onnx.ModelProto(ir_version=model.ir_version, producer_name="trtnode")
-    imports = model.graph.opset_imports.items()
-    proto.opset_import.extend(onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports)
-    return proto
+    imports = serialize_imports(model.graph.opset_imports)
+    return onnx.ModelProto(ir_version=model.ir_version, producer_name="trtnode", opset_import=imports)
 
 
 def single_node_model(op: ir.Node) -> onnx.ModelProto:
     """Return a model of one node. Each of its inputs, constant or not, is an input of the model."""
     assert op.graph is not None
-    proto = onnx.ModelProto(ir_version=10)
-    imports = op.graph.opset_imports.items()
-    proto.opset_import.extend(onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports)
+    proto = onnx.ModelProto(ir_version=10, opset_import=serialize_imports(op.graph.opset_imports))
     proto.graph.name = "node"
     proto.graph.node.append(ir.serde.serialize_node(op))
     proto.graph.input.extend(serialize_value(v) for v in dict.fromkeys(v for v in op.inputs if v is not None))
@@ -88,9 +86,7 @@ def sampler_model(nodes: Sequence[Node], *, weights_outside: bool = False) -> on
     """
     (graph,) = {node.op.graph for node in nodes}
     assert graph is not None
-    proto = onnx.ModelProto(ir_version=10)
-    imports = graph.opset_imports.items()
-    proto.opset_import.extend(onnx.OperatorSetIdProto(domain=d, version=v) for d, v in imports)
+    proto = onnx.ModelProto(ir_version=10, opset_import=serialize_imports(graph.opset_imports))
     proto.graph.name = "sampler"
     for index, node in enumerate(nodes):
         _add_apart(proto.graph, node.op, f"{index}:", outside=weights_outside)
@@ -123,8 +119,7 @@ def constants_of(ops: Iterable[ir.Node], inputs: Sequence[ir.Value] = ()) -> lis
 
 def serialize_constant(value: ir.Value, *, outside: bool = False) -> onnx.TensorProto:
     """Return an initializer as protobuf with its data inside, or outside where that is wished and it is in a file."""
-    assert value.const_value is not None
-    tensor = value.const_value
+    tensor = tensor_of(value)
     if outside and isinstance(tensor, MappedTensor):
         proto = onnx.TensorProto(data_type=int(tensor.dtype), dims=tensor.shape.numpy())
         place_outside(proto, str(tensor.file), tensor.offset)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 import onnx_ir as ir
@@ -52,6 +52,13 @@ def is_constant(value: ir.Value) -> bool:
     return value.is_initializer() and not value.is_graph_input()
 
 
+def tensor_of(value: ir.Value | None) -> ir.TensorProtocol:
+    """Return the data of a constant."""
+    assert value is not None
+    assert value.const_value is not None
+    return value.const_value
+
+
 def count_elements(tensor: ir.TensorProtocol) -> int:
     """Return the number of elements of a tensor. For one in protobuf, onnx_ir makes a new shape each time."""
     return math.prod(tensor.raw.dims) if isinstance(tensor, ir.serde.TensorProtoTensor) else tensor.size
@@ -89,6 +96,11 @@ def size_inputs(value: ir.Value) -> list[ir.Value] | None:
 def names_of(values: Iterable[ir.Value]) -> list[str]:
     """Return the names of values; an unnamed one gives an empty name."""
     return [v.name or "" for v in values]
+
+
+def serialize_imports(versions: Mapping[str, int]) -> list[onnx.OperatorSetIdProto]:
+    """Return the opsets of a graph by their domains as protobuf."""
+    return [onnx.OperatorSetIdProto(domain=domain, version=version) for domain, version in versions.items()]
 
 
 def serialize_value(value: ir.Value) -> onnx.ValueInfoProto:

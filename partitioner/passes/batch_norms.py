@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.partitioner.model.new_values import add_constant
-from trtnode.partitioner.model.values import is_constant
+from trtnode.partitioner.model.values import is_constant, tensor_of
 
 CHANNEL_AXES = {"Conv": 0, "ConvTranspose": 1}
 """Axis of the weights that counts output channels, by operator."""
@@ -76,6 +76,4 @@ def _fold(graph: ir.Graph, conv: ir.Node, norm: ir.Node) -> None:
 
 
 def _float32(value: ir.Value | None) -> np.ndarray:
-    assert value is not None
-    assert value.const_value is not None
-    return value.const_value.numpy().astype(np.float32)
+    return tensor_of(value).numpy().astype(np.float32)

@@ -20,6 +20,7 @@ from trtnode.partitioner.model.values import (
     has_subgraphs,
     is_constant,
     read_values,
+    serialize_imports,
     serialize_value,
     subgraphs,
 )
@@ -130,8 +131,8 @@ def _elements(value: ir.Value, known: Mapping[ir.Value, float]) -> float:
 def _part_of(source: ir.Graph, constants: Sequence[ir.Node]) -> ir.Model:
     """Copy the nodes that compute constants into a model, and infer its shapes. Of large weights, types are copied."""
     ops = [op for op in constants if not _is_weight(op)]
-    proto = onnx.ModelProto(ir_version=FIRST_IR_WITH_DEFAULTS)
-    proto.opset_import.extend(onnx.helper.make_opsetid(d, version) for d, version in source.opset_imports.items())
+    imports = serialize_imports(source.opset_imports)
+    proto = onnx.ModelProto(ir_version=FIRST_IR_WITH_DEFAULTS, opset_import=imports)
     graph = proto.graph
     graph.name = "constants"
     graph.node.extend(ir.serde.serialize_node(op) for op in ops)

@@ -19,7 +19,7 @@ from onnx.reference import ReferenceEvaluator
 
 from trtnode.partitioner.graph.extraction import single_node_model
 from trtnode.partitioner.model.default_values import held_defaults
-from trtnode.partitioner.model.values import count_elements, dimensions, is_constant
+from trtnode.partitioner.model.values import count_elements, dimensions, is_constant, tensor_of
 
 MAX_ELEMENTS = 1024
 """Limit of a folded result. Shape arithmetic is small; a larger result would only enlarge the file."""
@@ -101,7 +101,7 @@ def _grows(op: ir.Node) -> bool:
 
 def _most_elements(op: ir.Node) -> float:
     """Return a bound of the result's elements; 0 where they are about as many as those of the inputs."""
-    arrays = [_array(v) for v in op.inputs if v is not None]
+    arrays = [tensor_of(v).numpy() for v in op.inputs if v is not None]
     if op.op_type == "Range":
         start, limit, delta = (array.item() for array in arrays)
         return float((limit - start) / delta) if delta else math.inf
@@ -133,8 +133,8 @@ def _computed(op: ir.Node) -> Any:
     values = list(dict.fromkeys(v for v in op.inputs if v is not None))
     function = None if op.attributes else NUMPY_OPS.get(op.op_type)  # old versions have attributes
     if function is not None and len(op.inputs) == function.nin and len({value.dtype for value in values}) == 1:
-        return function(*map(_array, op.inputs))
-    feeds = {str(number): _array(value) for number, value in enumerate(values)}
+        return function(*(tensor_of(v).numpy() for v in op.inputs))
+    feeds = {str(number): tensor_of(value).numpy() for number, value in enumerate(values)}
     (result,) = _evaluator(_without_names(op, values)).run(None, feeds)
     return result
 
@@ -175,17 +175,11 @@ def _is_small_constant(value: ir.Value) -> bool:
     return is_constant(value) and tensor is not None and count_elements(tensor) <= MAX_ELEMENTS
 
 
-def _array(value: ir.Value | None) -> np.ndarray:
-    assert value is not None
-    assert value.const_value is not None
-    return value.const_value.numpy()
-
-
 def _elements(value: ir.Value | None, known: dict[ir.Value, Elements]) -> Elements | None:
     if value is None or value in known:
         return None if value is None else known[value]
     if _is_small_constant(value) and value.dtype in INTEGERS:
-        return _array(value).astype(object)
+        return tensor_of(value).numpy().astype(object)
     return None
 
 

@@ -13,7 +13,14 @@ import onnx_ir as ir
 from trtnode.partitioner.graph.extraction import serialize_constant
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.value_types import TypeReader, TypeWriter
-from trtnode.partitioner.model.values import SHAPE_DTYPES, all_nodes, count_elements, is_unknown, serialize_value
+from trtnode.partitioner.model.values import (
+    SHAPE_DTYPES,
+    all_nodes,
+    count_elements,
+    is_unknown,
+    serialize_imports,
+    serialize_value,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -200,10 +207,8 @@ def _held_elements(value: ir.Value, lengths: Mapping[ir.Value, int]) -> int:
 
 def skeleton(model: ir.Model) -> onnx.ModelProto:
     """Return the model without the data of large initializers, which become inputs of the same type."""
-    proto = onnx.ModelProto(ir_version=model.ir_version)
-    proto.opset_import.extend(
-        onnx.OperatorSetIdProto(domain=domain, version=version) for domain, version in model.graph.opset_imports.items()
-    )
+    imports = serialize_imports(model.graph.opset_imports)
+    proto = onnx.ModelProto(ir_version=model.ir_version, opset_import=imports)
     proto.functions.extend(ir.serde.serialize_function(f) for f in model.functions.values())
     graph = proto.graph
     graph.name = model.graph.name or "graph"

@@ -24,7 +24,7 @@ from trtnode.partitioner.graph.qdq import (
 )
 from trtnode.partitioner.model.new_values import add_constant
 from trtnode.partitioner.model.opset_versions import VersionLimits, lower_versions
-from trtnode.partitioner.model.values import dimensions
+from trtnode.partitioner.model.values import dimensions, tensor_of
 
 INT8_STEPS, UINT8_STEPS = 127, 255
 
@@ -231,10 +231,7 @@ def _both_ends(quantizer: ir.Node) -> list[ir.Node]:
 
 def _set_zero_point(op: ir.Node) -> None:
     """Make a node's zero points int8 zeros, in the shape of its scale."""
-    scale = op.inputs[1]
-    assert scale is not None
-    assert scale.const_value is not None
-    zeros = _constant(op, "zero_point", np.zeros(scale.const_value.numpy().shape, np.int8))
+    zeros = _constant(op, "zero_point", np.zeros(tensor_of(op.inputs[1]).numpy().shape, np.int8))
     op.resize_inputs(3)
     op.replace_input_with(2, zeros)
     op.attributes.pop("output_dtype", None)
@@ -286,10 +283,7 @@ def _number(op: ir.Node, kind: str, number: int) -> ir.Value:
 
 
 def _scale(op: ir.Node, factor: float) -> None:
-    scale = op.inputs[1]
-    assert scale is not None
-    assert scale.const_value is not None
-    array = scale.const_value.numpy()
+    array = tensor_of(op.inputs[1]).numpy()
     op.replace_input_with(1, _constant(op, "scale", (array.astype(np.float64) * factor).astype(array.dtype)))
 
 

@@ -189,10 +189,8 @@ def test_a_trtnode_that_can_not_be_read_is_an_error(attributes: dict[str, str | 
     node = onnx.helper.make_node("TrtNode", ["x"], ["y"], domain="ai.trtnode", overload="segment_7", **attributes)
     op = ir.serde.deserialize_node(node)
 
-    with pytest.raises(CompiledModelError, match=f"TrtNode 'segment_7': {problem}.*Compile the model again") as caught:
+    with pytest.raises(CompiledModelError, match=f"TrtNode 'segment_7': {problem}.*Compile the model again"):
         embedded_engine(op)
-
-    assert caught.value.node == "segment_7"
 
 
 @pytest.mark.parametrize(

@@ -59,10 +59,8 @@ def test_the_user_decides_first(options: dict[str, tuple[str, ...]], native: lis
 def test_an_operator_that_nobody_knows_is_an_error(option: str) -> None:
     options = PartitionOptions(**{option: ("Reul",)})
 
-    with pytest.raises(UnknownOptionError, match=f"{option}: 'Reul' matches nothing .* the operators Neg, Relu") as e:
+    with pytest.raises(UnknownOptionError, match=f"{option}: 'Reul' matches nothing .* the operators Neg, Relu"):
         label_nodes(clean(CHAIN), take_all, options)
-
-    assert (e.value.option, e.value.value) == (option, "Reul")
 
 
 @pytest.mark.parametrize("option", ["native_ops", "engine_ops"])

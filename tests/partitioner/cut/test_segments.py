@@ -204,10 +204,8 @@ def test_no_segment_takes_the_name_of_a_node() -> None:
 def test_a_node_without_a_label_is_an_error() -> None:
     graph = clean(chain(["Relu", "Neg"]))
 
-    with pytest.raises(UnlabelledNodeError, match="'Neg:v1' has no label") as caught:
+    with pytest.raises(UnlabelledNodeError, match="'Neg:v1' has no label"):
         cut_segments(graph, {"Relu:v0": True})
-
-    assert caught.value.node == "Neg:v1"
 
 
 def test_two_branches_that_merge_beside_a_native_path_make_no_cycle() -> None:

@@ -97,7 +97,7 @@ def test_external_data_outside_the_folder_is_refused(model: str, location: str, 
     with pytest.raises(ExternalDataError, match=r"tensor 'w' .* outside the model's folder\. Put the data") as caught:
         load_model(path)
 
-    assert (caught.value.path, caught.value.tensor, caught.value.location) == (path, "w", location)
+    assert str(caught.value).startswith(f"{path}: the data of tensor 'w' should be in {location!r}, but ")
 
 
 @pytest.mark.parametrize("location", ["a" * 5000, "loop"])
