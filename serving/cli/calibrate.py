@@ -8,13 +8,11 @@ import logging
 import pathlib
 import time
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from trtnode.engines.artifact.files import check_output
 from trtnode.engines.precision.options import FEWEST_SAMPLES
 from trtnode.engines.quantization.calibrator import calibrate
 from trtnode.engines.quantization.dataset import CalibrationDataset
-from trtnode.serving.cli.terminal.console import open_console
+from trtnode.serving.cli.terminal.progress_bar import showing_progress
 
 logger = logging.getLogger(__name__)
 
@@ -28,15 +26,13 @@ def calibrate_(arguments: argparse.Namespace) -> int:
     """
     check_output(arguments.output, arguments.model, pathlib.Path(arguments.data))
     start = time.perf_counter()
-    with _progress_bar() as bar:
-        task = bar.add_task("Calibrating", total=None)
+    with showing_progress("Learning ranges"):
         table = calibrate(
             arguments.model,
             CalibrationDataset(arguments.data),
             method=arguments.method,
             percentile=arguments.percentile,
             samples=arguments.samples,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     table.save(arguments.output)
     if table.samples < FEWEST_SAMPLES:
@@ -58,10 +54,3 @@ def calibrate_(arguments: argparse.Namespace) -> int:
             f"({table.method}) in {facts['seconds']} s."
         )
     return 0
-
-
-def _progress_bar() -> Progress:
-    """On stderr, and only where that is a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = open_console(stderr=True)
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
