@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from trtnode.engines.artifact.files import sha256_of_model, write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.errors import CalibrationDataError, ExecutionError, QuantizationError
 from trtnode.engines.inputs.samples import Feeds
 from trtnode.engines.inputs.source import cleaned
@@ -46,8 +47,8 @@ FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 FUSED = frozenset({"Clip", "Relu"})
 """Engines compute these together with the node before, so the tensor between is never stored and needs no range."""
 
-Progress = Callable[[int, int | None], None]
-"""A function of the number of samples that are done, and of all samples; None where only the end tells."""
+CALIBRATING = "Calibrating"
+"""Phase of progress; its steps are samples. Where only their end tells how many there are, one more is expected."""
 
 
 def calibrate(
@@ -57,7 +58,6 @@ def calibrate(
     method: str = "mean",
     percentile: float = DEFAULT_PERCENTILE,
     samples: int | None = None,
-    progress: Progress | None = None,
 ) -> CalibrationTable:
     """Learn the ranges of a model's floating-point tensors in native execution.
 
@@ -69,7 +69,6 @@ def calibrate(
         method: ``mean``, ``minmax``, ``moving-average``, ``entropy``, ``percentile``, or an installed one's name.
         percentile: Share of values that the method of this name keeps, in percent.
         samples: Most samples to use; None uses all.
-        progress: Function to call after each run.
 
     Raises:
         PartitionError: The file is no model.
@@ -85,12 +84,13 @@ def calibrate(
     stream = _Stream(dataset, inputs, samples)
     joins = method not in ONE_BY_ONE and _has_batch_axis(inputs, specs(graph.outputs))
     batches = _batches(stream, lambda: ranges.batch_size if joins else 1)
+    report(Progress(CALIBRATING, 0, stream.total or 1))
     for values, count in _observed(graph, batches, dataset.source):
         ranges.observe(values, count)
         means.observe(values)
         extremes.observe(values)
-        if progress is not None:
-            progress(ranges.samples, stream.total)
+        report(Progress(CALIBRATING, ranges.samples, stream.total or ranges.samples + 1))
+    report(Progress(CALIBRATING, ranges.samples, ranges.samples))
     ranges.warn_of_constants(inputs, dataset.source)
     learnt = ranges.estimates()
     factors = {name: values for name, values in extremes.factors().items() if name in learnt}

@@ -9,7 +9,6 @@ import pathlib
 import time
 
 from trtnode.engines.artifact.files import check_output
-from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.precision.options import FEWEST_SAMPLES
 from trtnode.engines.quantization.calibrator import calibrate
 from trtnode.engines.quantization.dataset import CalibrationDataset
@@ -27,14 +26,13 @@ def calibrate_(arguments: argparse.Namespace) -> int:
     """
     check_output(arguments.output, arguments.model, pathlib.Path(arguments.data))
     start = time.perf_counter()
-    with showing_progress("Calibrating"):
+    with showing_progress("Learning ranges"):
         table = calibrate(
             arguments.model,
             CalibrationDataset(arguments.data),
             method=arguments.method,
             percentile=arguments.percentile,
             samples=arguments.samples,
-            progress=lambda done, total: report(Progress("Running samples", done, total or done + 1)),
         )
     table.save(arguments.output)
     if table.samples < FEWEST_SAMPLES:

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import time
 from collections.abc import Iterator
 
 from rich import progress as rich_progress
 from rich.markup import escape
+from rich.text import Text
 
 from trtnode.engines.backends.progress import Progress, listening
 from trtnode.serving.cli.terminal.console import open_console
 
-COLUMNS = (
-    rich_progress.TextColumn("{task.description}"),
-    rich_progress.BarColumn(),
-    rich_progress.TimeElapsedColumn(),
-    rich_progress.TextColumn("left"),
-    rich_progress.TimeRemainingColumn(),
-)
+
+class _TimeLeft(rich_progress.TimeRemainingColumn):
+    """The time that is left: as the work expects, else by the pace of its steps."""
+
+    def render(self, task: rich_progress.Task) -> Text:
+        ends_s = task.fields.get("ends_s")
+        if ends_s is None:
+            return super().render(task)
+        return Text(str(datetime.timedelta(seconds=max(0, round(ends_s - time.monotonic())))), "progress.remaining")
+
+
+def _columns() -> Iterator[rich_progress.ProgressColumn]:
+    """Yield new columns: they remember what they drew."""
+    yield rich_progress.TextColumn("{task.description}")
+    yield rich_progress.BarColumn()
+    yield rich_progress.TimeElapsedColumn()
+    yield rich_progress.TextColumn("left")
+    yield _TimeLeft()
 
 
 @contextlib.contextmanager
@@ -33,7 +47,7 @@ def showing_progress(work: str) -> Iterator[None]:
     if not console.is_terminal:
         yield
         return
-    with rich_progress.Progress(*COLUMNS, console=console, transient=True) as bars, listening(_Bars(bars).show):
+    with rich_progress.Progress(*_columns(), console=console, transient=True) as bars, listening(_Bars(bars).show):
         bars.add_task(work, total=None)
         yield
 
@@ -46,8 +60,10 @@ class _Bars:
     def show(self, progress: Progress) -> None:
         """Draw a phase with what it works on, or remove the bar of one that is over."""
         description = escape(f"{progress.phase} {progress.what}".rstrip())
+        ends_s = None if progress.left_s is None else time.monotonic() + progress.left_s
         if progress.phase not in self._tasks:
-            self._tasks[progress.phase] = self._bars.add_task(description, total=progress.total)
-        self._bars.update(self._tasks[progress.phase], completed=progress.done, description=description)
+            self._tasks[progress.phase] = self._bars.add_task(description, total=progress.total, ends_s=ends_s)
+        task = self._tasks[progress.phase]
+        self._bars.update(task, completed=progress.done, total=progress.total, description=description, ends_s=ends_s)
         if progress.done >= progress.total:
             self._bars.remove_task(self._tasks.pop(progress.phase))

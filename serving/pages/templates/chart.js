@@ -55,14 +55,14 @@ function shapes(series, most) {
 const box = (label, children) => draw("svg", {viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img", "aria-label": label}, children);
 
 /* A picture with axes. `ticks` are pairs of an x and its label, `hints` triples of an x, a width and a text, and `write`
-   says a value of the other axis. */
-function plot({title, series, ticks, hints, write, axis = "", height = 96}) {
+   says a value of the other axis. Labels at the ends stay inside, unless all are to stand centred. */
+function plot({title, series, ticks, hints, write, axis = "", height = 96, centred = false}) {
   const values = series.flatMap(({points}) => points.map(point => point.at(-1))).filter(value => value !== undefined);
   const most = nice(Math.max(...values, 0));
   const names = series.filter(({name}) => name).map(({name, hue}) => make("span", [make("i", "", {style: `--hue: var(--c${hue})`}), name]));
   const grid = [0, HIGH / 2, HIGH].map(y => draw("path", {class: "grid", d: `M0 ${y}H${WIDE}`}));
   const told = hints.map(([x, width, text]) => draw("rect", {class: "hint", x: WIDE * x, y: 0, width: WIDE * width, height: HIGH}, [draw("title", {}, [text])]));
-  const marks = ticks.map(([x, label]) => make("span", label, {style: `--x: ${100 * x}%; --x-shift: ${100 * x}%`}));
+  const marks = ticks.map(([x, label]) => make("span", label, {style: `--x: ${100 * x}%; --x-shift: ${centred ? 50 : 100 * x}%`}));
   return make("figure", [
     make("figcaption", [make("b", title), ...names]),
     make("div", [most, most / 2, 0].map(value => make("span", value ? write(value) : "0")), {class: "scale"}),

@@ -2,6 +2,7 @@
 {% include "chart.js" %}
 const POLL_MS = 2000, SLOT_S = {{ slot_s }}, SLOTS = {{ slots }}, RECENT_SLOTS = {{ recent_slots }};
 const STEP = 2 ** (1 / 8), MOST_BATCHES = 12, MOST_COLUMNS = 60;
+const STEADY_S = 3;  // a slot that has just begun says little about a rate
 const LATELY_S = 300;  // failures since then are told apart from all
 const root = document.documentElement;
 const page = Object.fromEntries([...document.querySelectorAll("[id]")].map(node => [node.id, node]));
@@ -69,7 +70,7 @@ function history(model) {
   const count = 60 * shownMinutes() / SLOT_S, now = slotNow(), known = histories.get(keyOf(model));
   return Array.from({length: count}, (_, at) => {
     const ago = count - 1 - at, nothing = {answered: 0, failed: 0, waited: 0, cpu: 0};
-    return {...nothing, ...known.get(now - ago), at: at / count, ago: ago * SLOT_S, seconds: ago ? SLOT_S : covered(1)};
+    return {...nothing, ...known.get(now - ago), at: at / count, ago: ago * SLOT_S, seconds: ago ? SLOT_S : Math.max(STEADY_S, covered(1))};
   });
 }
 
@@ -104,7 +105,7 @@ function charts(model) {
   });
   const line = (name, hue, part, value) => ({name, hue, points: part.map(slot => [slot.at + width / 2, value(slot)])});
   return make("div", [
-    chart("Requests per second", requests(slots), number, ({answered, failed, seconds}) =>
+    chart("Requests/s", requests(slots), number, ({answered, failed, seconds}) =>
       `${number(answered / seconds)} requests/s${failed ? `, ${number(failed / seconds)} failed/s` : ""}`),
     chart("Latency", [line("p99", 1, slots, slot => slot.p99 || undefined), line("p50", 0, slots, slot => slot.p50 || undefined)], duration,
       slot => slot.p50 ? `p50 ${duration(slot.p50)}, p99 ${duration(slot.p99)}` : "no answers"),
@@ -160,17 +161,16 @@ function executions(title, sizes, unit, notes = []) {
   const shown = sizes.slice(0, MOST_BATCHES);
   const rest = total(sizes.slice(MOST_BATCHES));
   if (rest) shown.push([`> ${shown[MOST_BATCHES - 1][0]}`, rest]);
-  const most = Math.max(...shown.map(([, count]) => count), 1);
-  const columns = shown.map(([rows, count]) => {
-    const bar = make("i", "");
-    bar.style.height = `${60 * count / most}%`;
-    return make("li", [number(count), bar, `${rows}`], {title: `${rows} ${unit}: ${counted(count, "execution")}`});
-  });
-  const drawing = columns.length ? make("ol", columns, {class: "batches"}) : make("p", "none yet", {class: "note"});
-  return make("div", [make("h3", title), drawing, ...notes.map(note => make("p", note, {class: "note"}))]);
+  const places = shown.map(([rows, count], at) => [(at + 0.5) / shown.length, rows, count]);
+  const width = Math.min(0.15, 0.8 / shown.length), told = ([x, rows, count]) => [x - width / 2, width, `${rows} ${unit}: ${counted(count, "execution")}`];
+  const drawing = shown.length ? plot({
+    title, write: number, ticks: places.map(([x, rows]) => [x, `${rows}`]), axis: unit, hints: places.map(told), centred: true,
+    series: [{hue: 7, width, points: places.map(([x, , count]) => [x - width / 2, 0, count])}],
+  }) : make("div", [make("h3", title), make("p", "none yet", {class: "note"})]);
+  return make("div", [drawing, ...notes.map(note => make("p", note, {class: "note"}))]);
 }
 
-const batches = model => executions("Executions by rows", model.counts.batches, "rows");
+const batches = model => executions("Executions by rows of the batch", model.counts.batches, "rows");
 
 // Of a model whose requests are padded to few lengths.
 function lengths(model) {

@@ -16,6 +16,7 @@ import onnx
 import pytest
 from onnxruntime.quantization import calibrate as peer
 
+from trtnode.engines.backends.progress import Progress, listening
 from trtnode.engines.errors import CalibrationDataError, CalibrationTableError, UnknownCalibratorError
 from trtnode.engines.quantization import calibrator, range_estimators
 from trtnode.engines.quantization.calibrator import calibrate
@@ -76,9 +77,9 @@ def install(monkeypatch: pytest.MonkeyPatch, name: str, target: str) -> None:
     monkeypatch.setattr(range_estimators.importlib.metadata, "entry_points", lambda group: found.select(group=group))
 
 
-def count_ahead(ahead: list[int], read: list[int]) -> calibrator.Progress:
+def count_ahead(ahead: list[int], read: list[int]) -> Callable[[Progress], None]:
     """Notes how many samples have been read, beyond those that are done."""
-    return lambda done, _: ahead.append(len(read) - done)
+    return lambda step: ahead.append(len(read) - step.done)
 
 
 def edit_range(text: str, pair: list[Any]) -> str:
@@ -178,7 +179,8 @@ def test_calibration_reads_no_further_than_the_batch_it_runs(
     offer(monkeypatch, stream)
     ahead: list[int] = []
 
-    table = calibrate(digits, CalibrationDataset("samples_of_a_test:stream"), progress=count_ahead(ahead, read))
+    with listening(count_ahead(ahead, read)):
+        table = calibrate(digits, CalibrationDataset("samples_of_a_test:stream"))
 
     assert table.samples == 30
     assert max(ahead) == 0
@@ -187,25 +189,28 @@ def test_calibration_reads_no_further_than_the_batch_it_runs(
 def test_samples_are_joined_where_the_batch_is_dynamic(
     digits: pathlib.Path, samples: CalibrationDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one_by_one: list[int] = []
-    joined: list[int] = []
-    together = calibrate(digits, samples, method="minmax", progress=lambda done, _: joined.append(done))
+    one_by_one: list[Progress] = []
+    joined: list[Progress] = []
+    with listening(joined.append):
+        together = calibrate(digits, samples, method="minmax")
     monkeypatch.setattr(calibrator, "BATCH_BYTES", 1)
 
-    alone = calibrate(digits, samples, method="minmax", progress=lambda done, _: one_by_one.append(done))
+    with listening(one_by_one.append):
+        alone = calibrate(digits, samples, method="minmax")
 
-    assert len(one_by_one) == 200 > len(joined)
+    assert len(one_by_one) == 200 + 2 > len(joined)
     assert alone.data_sha256 == together.data_sha256
     for name, expected in alone.ranges.items():
         assert together.ranges[name] == pytest.approx(expected, abs=1e-5)
 
 
 def test_progress_knows_the_number_of_samples_of_a_file(digits: pathlib.Path, samples: CalibrationDataset) -> None:
-    seen: list[tuple[int, int | None]] = []
+    seen: list[Progress] = []
 
-    calibrate(digits, samples, samples=7, progress=lambda done, total: seen.append((done, total)))
+    with listening(seen.append):
+        calibrate(digits, samples, samples=7)
 
-    assert seen[-1] == (7, 7)
+    assert (seen[0], seen[-1]) == (Progress("Calibrating", 0, 7), Progress("Calibrating", 7, 7))
 
 
 def test_a_custom_estimator_is_found_by_its_entry_point(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 
 import pytest
 
@@ -26,6 +27,28 @@ def test_a_terminal_shows_what_is_built_and_the_time_left(
     assert "Building segment_0, 12 nodes" in drawn
     assert "Building segment_1, 8 nodes" in drawn
     assert "left" in drawn
+
+
+def test_a_build_of_one_segment_has_a_time_left_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+
+    with showing_progress("Compiling"):
+        report(Progress("Building", 0, 10, what="segment_0, 10 nodes", left_s=3600.4))
+
+    assert "left 1:00:00" in re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().err)
+
+
+def test_calibration_shows_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    samples = DIGITS.with_name("calibration.npz")
+
+    main(["calibrate", str(DIGITS), "--data", str(samples), "-o", str(tmp_path / "ranges.json")])
+
+    assert "Calibrating" in capsys.readouterr().err
 
 
 def test_nothing_is_drawn_where_errors_are_piped(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:

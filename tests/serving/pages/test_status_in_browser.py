@@ -257,11 +257,12 @@ def test_details_show_batches_reasons_and_a_chart_with_axes(
     assert "Executions by padded length" in text
     assert "1,234 elements of padding, 9 shapes" in text
     assert "input 'x' has another shape" in text
-    assert "120 12 580 > 12" in text
+    assert "12 rows: 120 executions" in text
+    assert "> 12 rows: 580 executions" in text
     assert "9 in 2 openvino segments, 3 native, fp16" in text
     assert "big, quality 0.9: 4.00 ms, answers small, quality 0.8: 2.00 ms" in text
     for title, told in (
-        ("Requests per second", "90 requests/s, 0.40 failed/s"),
+        ("Requests/s", "90 requests/s, 0.40 failed/s"),
         ("Latency", "p50 1.50 ms, p99 9.00 ms"),
         ("Waiting requests", "2.5"),
         ("CPU, in cores", "1.5"),
