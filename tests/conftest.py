@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import hypothesis
 import onnx
 import pytest
 
@@ -21,6 +22,8 @@ from trtnode.serving.threads.grpc_event_engine import read_sockets_directly
 
 def pytest_configure() -> None:
     os.environ[EVERY_ENGINE] = "1"  # tests are about engines of tiny models, which are slower; see choosing_engines
+    hypothesis.settings.register_profile("untimed", deadline=None)  # the machine may be busy
+    hypothesis.settings.load_profile("untimed")
     read_sockets_directly()  # as servers do
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a script starts in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the programs that tests start would inherit that

@@ -132,7 +132,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return copied
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_change_of_an_envelope_is_refused_or_harmless(data: st.DataObject, compiled_proto: onnx.ModelProto) -> None:
     node = compiled_proto.graph.node[0]

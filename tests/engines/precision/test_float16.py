@@ -227,7 +227,7 @@ def graphs(draw: st.DrawFn) -> onnx.ModelProto:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(model=graphs(), precision=st.sampled_from(["fp16", "bf16"]), data=st.data())
 def test_any_conversion_is_of_consistent_types_and_in_order(
     model: onnx.ModelProto, precision: str, data: st.DataObject

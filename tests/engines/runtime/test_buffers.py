@@ -23,7 +23,7 @@ lifetimes = st.builds(
 plans = st.dictionaries(st.sampled_from(string.ascii_letters), lifetimes, max_size=10)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(plan=plans)
 def test_tensors_alive_at_the_same_time_never_overlap(plan: dict[str, Lifetime]) -> None:
     offsets, size = plan_offsets(plan)
@@ -36,7 +36,7 @@ def test_tensors_alive_at_the_same_time_never_overlap(plan: dict[str, Lifetime])
     assert all(offsets[name] + tensor.size_bytes <= size for name, tensor in plan.items())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(plan=plans)
 def test_every_offset_is_aligned(plan: dict[str, Lifetime]) -> None:
     offsets, _ = plan_offsets(plan)
@@ -44,7 +44,7 @@ def test_every_offset_is_aligned(plan: dict[str, Lifetime]) -> None:
     assert all(offset % ALIGNMENT == 0 for offset in offsets.values())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(plan=plans)
 def test_block_is_no_larger_than_all_tensors_together(plan: dict[str, Lifetime]) -> None:
     _, size = plan_offsets(plan)
@@ -52,7 +52,7 @@ def test_block_is_no_larger_than_all_tensors_together(plan: dict[str, Lifetime])
     assert size <= sum(tensor.size_bytes for tensor in plan.values())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(plan=plans)
 def test_allocated_buffers_are_aligned_arrays_of_their_own(plan: dict[str, Lifetime]) -> None:
     buffers = allocate(plan)

@@ -18,9 +18,7 @@ pytestmark = pytest.mark.skipif(missing_reason() is not None, reason=missing_rea
 
 INSTRUCTIONS = ("plain", "avx2", "")
 
-FEWER = hypothesis.settings(
-    max_examples=12, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
-)
+FEWER = hypothesis.settings(max_examples=12, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 
 
 def pointwise_and_depthwise(

@@ -21,9 +21,7 @@ pytestmark = pytest.mark.skipif(missing_reason() is not None, reason=missing_rea
 INSTRUCTIONS = ("plain", "avx2", "")
 """Values that hold the kernels to lesser instructions; the last one doesn't."""
 
-FEWER = hypothesis.settings(
-    max_examples=12, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
-)
+FEWER = hypothesis.settings(max_examples=12, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,6 @@ def unpacked(packed: SparseWeights) -> np.ndarray:
     return matrix
 
 
-@hypothesis.settings(deadline=None)
 @hypothesis.given(
     st.integers(0, 99), st.sampled_from([1, 4, 8]), st.integers(1, 6), st.integers(1, 40), st.floats(0, 1)
 )

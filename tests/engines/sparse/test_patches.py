@@ -32,7 +32,7 @@ def unpacked(packed: SparseWeights) -> np.ndarray:
     return matrix.reshape(packed.rows, packed.columns)
 
 
-@hypothesis.settings(deadline=None, max_examples=30)
+@hypothesis.settings(max_examples=30)
 @hypothesis.given(
     st.integers(0, 99), st.integers(1, 3), st.integers(1, 3), arrays.arrays(np.float64, 3, elements=st.floats(0, 1))
 )

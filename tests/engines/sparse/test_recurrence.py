@@ -21,9 +21,7 @@ pytestmark = pytest.mark.skipif(missing_reason() is not None, reason=missing_rea
 
 INSTRUCTIONS = ("plain", "avx2", "")
 
-FEWER = hypothesis.settings(
-    max_examples=20, deadline=None, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
-)
+FEWER = hypothesis.settings(max_examples=20, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(autouse=True)

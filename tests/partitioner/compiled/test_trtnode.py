@@ -219,7 +219,7 @@ def test_answers_are_those_of_the_source(case: Case) -> None:
     assert passes_checker(compiled) or not passes_checker(source)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(data=st.data())
 def test_answers_of_random_models_are_those_of_the_source(data: st.DataObject) -> None:
     source = parse(data.draw(random_models(12)))

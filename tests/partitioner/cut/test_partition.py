@@ -22,7 +22,7 @@ from trtnode.partitioner.cut.partition import Partition, partition_graph
 from trtnode.partitioner.cut.segments import Segment
 from trtnode.partitioner.errors import UnknownOptionError
 
-STEADY = settings(max_examples=60, deadline=None, derandomize=True)
+STEADY = settings(max_examples=60, derandomize=True)
 
 # Runs of three, one and two nodes.
 RUNS = """<ir_version: 10, opset_import: ["": 17]> g (float[3] x) => (float[3] y) {

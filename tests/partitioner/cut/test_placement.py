@@ -115,7 +115,7 @@ def test_one_level_or_none_is_not_placed(inside: list[bool]) -> None:
     assert place_nodes(graph, inside).tolist() == [int(engine) for engine in inside]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(case=graphs(40))
 def test_a_placement_is_legal_minimal_and_no_worse_than_as_early_or_as_late_as_possible(case: Case) -> None:
     graph, inside = case

@@ -153,7 +153,7 @@ def read_names(op: ir.Node) -> set[str]:
     return {*proto.input, *(name for node in bodies for name in node.input)}
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(data=st.data())
 def test_every_pair_of_neighbours_has_a_path_that_leaves_the_engine_and_comes_back(data: st.DataObject) -> None:
     result = partition(clean(data.draw(random_models(16))), "Neg")

@@ -20,7 +20,7 @@ from trtnode.partitioner.cut.segments import Segment, cut_segments
 from trtnode.partitioner.errors import UnlabelledNodeError
 from trtnode.partitioner.graph.view import Graph
 
-STEADY = settings(max_examples=60, deadline=None, derandomize=True)
+STEADY = settings(max_examples=60, derandomize=True)
 
 
 def chain(ops: Sequence[str]) -> str:
@@ -238,7 +238,7 @@ def test_a_cut_is_legal_and_complete(data: st.DataObject) -> None:
     assert sorted(n for group in names(segments) for n in group) == sorted(n for n, inside in label.items() if inside)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(data=st.data())
 def test_no_legal_cut_has_fewer_segments(data: st.DataObject) -> None:
     graph = clean(data.draw(random_models(13)))

@@ -175,7 +175,7 @@ def test_stages_in_turn_compute_what_the_whole_model_does(case: Case) -> None:
     assert_equal([known[v.name] for v in graph.outputs], run(source, case.feeds))
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(data=st.data())
 def test_stages_of_random_models_compute_what_the_whole_model_does(data: st.DataObject) -> None:
     source = parse(data.draw(random_models(12)))

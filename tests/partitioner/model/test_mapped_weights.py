@@ -49,7 +49,7 @@ arrays = st.builds(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(weights=st.lists(arrays, max_size=6))
 def test_a_file_read_around_its_weights_has_the_same_weights(weights: list[np.ndarray], tmp_path: pathlib.Path) -> None:
     model = dense()

@@ -53,7 +53,7 @@ def answers(model: onnx.ModelProto) -> list[np.ndarray]:
     return NativeSession(model, name="a network").run({"x": x})
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(channels=st.sampled_from([6, 12, 30]), group=st.sampled_from([1, 2, 6]), bias=st.sampled_from(["", ", b"]))
 def test_a_folded_network_gives_the_same_bits(channels: int, group: int, bias: str) -> None:
     model = network(f"c = Conv<pads = [1,1,1,1]>(x, w{bias}) {NORM}", channels=channels, group=group)

@@ -283,7 +283,7 @@ def test_a_clean_model_gives_the_same_answers(case: Case) -> None:
     assert passes_checker(cleaned) or not passes_checker(source)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(data=st.data())
 def test_a_clean_random_model_gives_the_same_answers(data: st.DataObject) -> None:
     source = parse(data.draw(random_models(10)))

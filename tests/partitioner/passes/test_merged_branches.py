@@ -52,7 +52,7 @@ def blocks(draw: st.DrawFn) -> tuple[str, dict[str, np.ndarray], int]:
     return " ".join([*nodes, "y = Relu(sum)"]), arrays, len(set(added))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(block=blocks())
 def test_branches_become_one_convolution_of_the_same_result(
     block: tuple[str, dict[str, np.ndarray], int],

@@ -15,7 +15,7 @@ from trtnode.partitioner.passes.rewrites.reshapes import VIEWS
 BATCH = "N"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data(), batch=st.sampled_from([BATCH, 1, 3]))
 def test_a_random_chain_computes_the_same_with_fewer_nodes(data: st.DataObject, batch: int | str) -> None:
     given_shape = (batch, *data.draw(st.lists(st.sampled_from([1, 1, 2, 3]), min_size=1, max_size=4)))

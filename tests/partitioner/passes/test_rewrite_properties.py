@@ -123,7 +123,7 @@ def models(draw: st.DrawFn, family: str) -> tuple[onnx.ModelProto, np.ndarray]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(data=st.data())
 def test_a_rewritten_model_computes_the_same(family: str, engine: str, data: st.DataObject) -> None:
     source, x = data.draw(models(family))

@@ -112,7 +112,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("rule", "engine", "nodes", "opset", "expected"), PLACES)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 2**16), size=st.sampled_from([0.01, 1.0, 30.0]))
 def test_a_place_is_rewritten_and_computes_the_same(
     rule: str, engine: str, nodes: str, opset: int, expected: list[str], seed: int, size: float

@@ -98,7 +98,7 @@ requests = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(requests=requests, seed=st.integers(0, 2**31))
 def test_each_request_gets_its_own_answer_whatever_runs_beside_it(
     encoder: ServedExecutable, requests: list[tuple[int, int, int, bool]], seed: int

@@ -103,7 +103,7 @@ load = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(load, st.integers(2, 5), st.randoms(use_true_random=False))
 def test_the_number_of_steps_is_bounded_for_any_load(
     load: list[tuple[float, ...]], variants: int, rng: random.Random
@@ -120,7 +120,7 @@ def test_the_number_of_steps_is_bounded_for_any_load(
     assert rule.steps <= 2 * (variants - 1) * (7 + 7 * now_s / LONGEST_HOLD_S)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(2, 5), st.floats(0.05, 1))
 def test_an_adversary_that_knows_the_rule_stays_below_the_bound(variants: int, gap_s: float) -> None:
     """It lets every request at the slowest variant be late, and none at the fastest."""

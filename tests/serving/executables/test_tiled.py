@@ -81,7 +81,7 @@ def tiled(model: Model, **settings: Any) -> TiledExecutable:
     return TiledExecutable(model, config, model.layout, PLACE)  # type: ignore[arg-type]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.data())
 def test_tiles_that_overlap_enough_give_what_the_whole_image_gives(data: st.DataObject) -> None:
     """The model sees a quarter of the overlap; beyond the image it sees zeros, in a tile as in the whole.
@@ -109,7 +109,7 @@ def test_tiles_that_overlap_enough_give_what_the_whole_image_gives(data: st.Data
     np.testing.assert_allclose(result, wanted, rtol=1e-5)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.integers(1, 40),
     st.integers(1, 40),
@@ -144,7 +144,6 @@ def _near_seams(length: int, tile: int, overlap: int, radius: int) -> np.ndarray
     return near[:length]
 
 
-@settings(deadline=None)
 @given(st.integers(1, 5000), st.integers(1, 64), st.integers(0, 32), st.integers(1, 16))
 def test_tiles_cover_an_axis_and_share_as_much_as_they_should(length: int, tile: int, overlap: int, align: int) -> None:
     tile, overlap = tile * align, min(overlap, tile // 2) * align
@@ -192,7 +191,6 @@ def test_tiles_of_low_texture_are_interpolated() -> None:
     np.testing.assert_allclose(result[..., 32:], model.whole(pixels[..., 16:]))
 
 
-@settings(deadline=None)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 4))
 def test_interpolation_is_that_of_onnx(height: int, width: int, scale: int) -> None:
     pixels = np.random.default_rng(2).standard_normal((1, 1, height, width)).astype(np.float32)

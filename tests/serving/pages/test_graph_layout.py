@@ -24,7 +24,7 @@ def boxes(layout: Layout, widths: list[float]) -> list[tuple[float, float, float
     return [(x - w / 2, x + w / 2, y) for (x, y), w in zip(layout.centers, widths, strict=True)]
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(seed=st.integers(0, 2**32), count=st.integers(0, 60))
 def test_vertices_keep_their_distance_and_edges_run_downward(seed: int, count: int) -> None:
     edges = random_edges(seed, count)
@@ -42,7 +42,7 @@ def test_vertices_keep_their_distance_and_edges_run_downward(seed: int, count: i
     ]
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(seed=st.integers(0, 2**32), count=st.integers(3, 60))
 def test_long_edges_pass_beside_vertices(seed: int, count: int) -> None:
     widths = [80.0] * count
