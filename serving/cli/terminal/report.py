@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import math
 import re
@@ -54,6 +55,9 @@ NOT_BUILT = (
 
 
 _PARTICULAR = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
+
+FRESH = datetime.timedelta(minutes=10)
+"""Figures of a measurement that is older are of an earlier command."""
 
 UNSIZED = "Nothing was measured, and dimensions without a size count as 1; --shapes gives them one."
 """Basis of an estimate of a model whose sizes are unknown."""
@@ -283,10 +287,20 @@ def measured(report: Report) -> Iterator[str]:
         kept = " No engine is kept." if left_out else "" if gains else " They are kept all the same."
         with_engines = f"{milliseconds(time)} with {'engines' if told == ALL_ENGINES else told}"
         yield f"{faster}, measured here{ratio}: {with_engines} instead of {milliseconds(native)} natively.{kept}"
+    yield from _remembered(tuning)
     if is_provisional(tuning):
         yield "Other programs disturbed the measurement, so this is for now: --measure-again at a quieter time."
     if times:
         yield f"Also measured: {', '.join(f'{name} {milliseconds(ms)}' for name, ms in times.items())}."
+
+
+def _remembered(tuning: Mapping[str, Any]) -> Iterator[str]:
+    """Yield when an earlier command has measured, and how busy the machine was then."""
+    if "measured_at" in tuning:
+        then = datetime.datetime.fromisoformat(tuning["measured_at"])
+        if datetime.datetime.now(datetime.UTC) - then > FRESH:
+            load = f"a load of {tuning['load']:g}"
+            yield f"Measured on {then:%Y-%m-%d at %H:%M} UTC, at {load}; --measure-again forgets it."
 
 
 def _times(ratio: float, tuning: Mapping[str, Any]) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import pathlib
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -225,6 +227,29 @@ def test_what_was_measured_is_told_of_engines_that_stay_without_measurement(
     verdict = "Not faster, measured here: 2 ms with engines instead of 1 ms natively. They are kept all the same."
     assert compiled[0] == capsys.readouterr().out.splitlines()[0] == verdict
     assert len(clock.asked) == 1
+
+
+@pytest.mark.usefixtures("choosing_engines")
+def test_a_remembered_choice_tells_when_and_at_what_load_it_was_made(
+    tmp_path: pathlib.Path,
+    worker: SubprocessWorker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = Clock(worker, {}, table({"": 1.0, "0": 0.5}))
+    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    compile_digits(tmp_path / "compiled.onnx", tmp_path / "cache")
+    first = capsys.readouterr().out
+    monkeypatch.setattr("trtnode.serving.cli.terminal.report.FRESH", datetime.timedelta())
+
+    main(["explain", str(DIGITS), "--cache", str(tmp_path / "cache")])
+
+    verdict, when = capsys.readouterr().out.splitlines()[:2]
+    assert verdict.startswith("Faster, measured here, 2 times (2 to 2): 0.5 ms with engines instead of 1 ms natively.")
+    assert re.fullmatch(
+        r"Measured on 20\d\d-\d\d-\d\d at \d\d:\d\d UTC, at a load of .*; --measure-again forgets it.", when
+    )
+    assert "at a load of" not in first
 
 
 @pytest.mark.usefixtures("choosing_engines")
