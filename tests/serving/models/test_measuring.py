@@ -63,7 +63,7 @@ def test_a_choice_beside_busy_programs_is_made_again_once_the_machine_is_quiet(
     labels = 'model="digits",version="1"'
 
     with caplog.at_level(logging.INFO):
-        server = start(f"- {{name: digits, path: {DIGITS}, engine: openvino, no_optimize: [batch-norm]}}\n").server
+        server = start(f"- {{name: digits, path: {DIGITS}, engine: openvino, no_optimize: [reshapes]}}\n").server
         time.sleep(0.5)
         before = generate_latest(server.metrics.registry).decode()
         clock.busy, load = False, 0.1
