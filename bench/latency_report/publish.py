@@ -25,7 +25,7 @@ from trtnode.bench.latency_report.targets import check_targets, missing_conditio
 from trtnode.engines.artifact.files import write_atomically
 from trtnode.engines.errors import EngineError
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXPLANATION = """\
 Ratio: how many times faster than ONNX Runtime alone in float32 (`native`), in rounds in which all settings took turns,
 each in a process of its own; with a 95 % bootstrap interval. Over process: what gRPC adds, in the same rounds; over
@@ -39,11 +39,9 @@ HEADINGS = (
 )  # fmt: skip
 TEXT_HEADINGS = 6
 
-ABOUT = """\
-Times faster than ONNX Runtime in float32, medians of interleaved rounds; under 1 is slower. Intervals, accuracy and
-gRPC: [RESULTS.md](benchmarks/RESULTS.md)."""
-UNLIMITED = """ Weights are random, so `bf16` and `int8` are measured without a limit on accuracy;
-`auto` keeps a cosine of 0.99."""
+ABOUT = "Times faster than ONNX Runtime in float32, in interleaved rounds; [all figures](benchmarks/RESULTS.md)."
+UNLIMITED = """ Weights are
+random, so `bf16` and `int8` have no limit on accuracy here; `auto` keeps to the usual one."""
 
 PEER_NAMES = {"openvino": "OpenVINO alone"}
 
