@@ -222,6 +222,8 @@ class PrecisionSearch:
                 times = self._measure(exact.partition, accepted)
         chosen = {segment: _fastest_of(turns) for segment, turns in times.items()}
         while any(precision != "fp32" for precision in chosen.values()):
+            if len(set(chosen.values())) == 1:
+                return dataclasses.replace(accepted[next(iter(chosen.values()))], precision="auto")
             segments = exact.partition.segments
             plan = {node.name: accepted[chosen[s.name]].plan[node.name] for s in segments for node in s.nodes}
             built = self.apply(exact, plan)
@@ -279,12 +281,16 @@ class _Trial:
 
         Args:
             noisiest: Nodes of each part, the noisiest first.
-            coarse: True takes fewer and larger steps, and up to an eighth more parts than need be.
+            coarse: True takes fewer and larger steps, and up to an eighth more parts than need be. It gives up at half
+                of the parts, where little would be gained.
         """
-        failing, count, best = 0, 1, None
-        growth = 4 if coarse else 2
-        while best is None and failing < len(noisiest) - 1:
-            count = min(count, len(noisiest) - 1)
+        most = len(noisiest) - 1
+        failing, count, growth, best = 0, 1, 2, None
+        if coarse:
+            most = max(min(1, most), len(noisiest) // 2)
+            count = growth = 4
+        while best is None and failing < most:
+            count = min(count, most)
             best = self.run(noisiest[:count])
             failing, count = (failing, count) if best else (count, growth * count)
         while best is not None and count - failing > (max(1, count // 8) if coarse else 1):
