@@ -28,6 +28,7 @@ from rich.table import Table
 
 from benchmarks.collection import find_cases
 from trtnode.bench.environment import describe_environment
+from trtnode.bench.errors import BenchmarkError
 from trtnode.bench.latency.candidate_process import CandidateProcess, Recipe
 from trtnode.bench.latency.interleaving import Interleaving, Latencies, ratio_with_interval
 from trtnode.bench.latency.openers import open_compiled, open_onnxruntime
@@ -39,7 +40,9 @@ from trtnode.engines.artifact.files import write_atomically
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.errors import EngineError
 from trtnode.engines.precision.options import Calibration
+from trtnode.partitioner.errors import PartitionError
 from trtnode.serving.cli.run import save_arrays
 
 RIGHT = 1.05
@@ -79,8 +82,16 @@ class ChoiceRow:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and return 0."""
+    """Measure, print, and return the exit code."""
     given = _parser().parse_args(arguments)
+    try:
+        return _run(given)
+    except (BenchmarkError, EngineError, PartitionError) as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _run(given: argparse.Namespace) -> int:
     environment = describe_environment()
     rows: list[ChoiceRow] = []
     neighbours = (False, True) if given.neighbour else (False,)
