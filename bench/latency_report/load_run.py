@@ -13,7 +13,7 @@ from trtnode.bench.latency_report.results import read_json
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRow:
-    """What came of one level of load. Times are None if no request succeeded.
+    """The outcome of one level of load. Times are None if no request succeeded.
 
     Attributes:
         server: Its address.

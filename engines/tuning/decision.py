@@ -47,11 +47,11 @@ class Sureness(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Whether a challenger is worth it.
+    """The comparison of a challenger with the one that is there.
 
     Attributes:
         faster: True if it is faster by the margin, as far as the turns tell.
-        sureness: How far that is.
+        sureness: The grounds for that.
         gain: How many times as fast it is: the median of the turns' ratios, between the ends of its 95 % interval.
     """
 

@@ -59,7 +59,7 @@ class AcceptedPlan:
 
 
 EXPECTED_GAINS = {"int8": 4.0, "bf16": 2.0, "fp16": 2.0}
-"""How many times as fast as float32 a precision can be expected to be: a register holds so many times the elements."""
+"""Times as fast as float32 that a precision can be expected to be: a register holds so many times the elements."""
 
 
 class PrecisionSearch:

@@ -289,7 +289,7 @@ def measured(report: Report) -> Iterator[str]:
         yield f"{faster}, measured here{ratio}: {with_engines} instead of {milliseconds(native)} natively.{kept}"
     yield from _remembered(tuning)
     if is_provisional(tuning):
-        yield "Other programs disturbed the measurement, so this is for now: --measure-again at a quieter time."
+        yield "Other programs disturbed the measurement, so this is for now: compile again at a quieter time."
     if times:
         yield f"Also measured: {', '.join(f'{name} {milliseconds(ms)}' for name, ms in times.items())}."
 
@@ -300,7 +300,7 @@ def _remembered(tuning: Mapping[str, Any]) -> Iterator[str]:
         then = datetime.datetime.fromisoformat(tuning["measured_at"])
         if datetime.datetime.now(datetime.UTC) - then > FRESH:
             load = f"a load of {tuning['load']:g}"
-            yield f"Measured on {then:%Y-%m-%d at %H:%M} UTC, at {load}; --measure-again forgets it."
+            yield f"Measured on {then:%Y-%m-%d at %H:%M} UTC, at {load}; compile --measure-again forgets it."
 
 
 def _times(ratio: float, tuning: Mapping[str, Any]) -> str:

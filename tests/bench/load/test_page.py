@@ -17,7 +17,7 @@ HOSTILE = "</script><script>throw 1<"
 
 @pytest.fixture
 def other(bench: Callable[..., int], simulated: SimulatedServer, tmp_path: pathlib.Path) -> pathlib.Path:
-    """What was measured of another server."""
+    """The measurement of another server."""
     file = tmp_path / "earlier.json"
     assert bench(simulated.address, "--concurrency", "2,4", "--json", str(file)) == 0
     return file

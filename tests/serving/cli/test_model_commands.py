@@ -247,7 +247,7 @@ def test_a_remembered_choice_tells_when_and_at_what_load_it_was_made(
     verdict, when = capsys.readouterr().out.splitlines()[:2]
     assert verdict.startswith("Faster, measured here, 2 times (2 to 2): 0.5 ms with engines instead of 1 ms natively.")
     assert re.fullmatch(
-        r"Measured on 20\d\d-\d\d-\d\d at \d\d:\d\d UTC, at a load of .*; --measure-again forgets it.", when
+        r"Measured on 20\d\d-\d\d-\d\d at \d\d:\d\d UTC, at a load of .*; compile --measure-again forgets it.", when
     )
     assert "at a load of" not in first
 
