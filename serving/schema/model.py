@@ -27,7 +27,7 @@ from trtnode.serving.schema.fields import (
     Size,
     VersionNumber,
 )
-from trtnode.serving.schema.options import section_of, with_new_names
+from trtnode.serving.schema.options import section_of
 from trtnode.serving.schema.pipeline import Postprocess, Preprocess
 from trtnode.serving.schema.scaling import ScalingConfig
 
@@ -260,7 +260,7 @@ class ModelConfig(Section):
             return data
         if OPTIONS in data:
             raise ValueError(f"has no key {OPTIONS!r}; write its keys in the model itself")
-        keys = with_new_names(data)
+        keys = dict(data)
         options = {
             one.field.name: keys.pop(one.field.name) for one in declared(CompileOptions) if one.field.name in keys
         }
