@@ -24,7 +24,7 @@ from trtnode.serving.triton.conversion import model_of, problems_of, triton_conf
 logger = logging.getLogger(__name__)
 
 OVERRIDABLE = (
-    "versions", "engine", "precision", "measure", "tune", "no_optimize", "optimize", "nan", "partition", "batching",
+    "versions", "engine", "precision", "measure", "tune", "no_optimize", "nan", "partition", "batching",
     "instances", "threads", "warmup",
 )  # fmt: skip
 """Keys of a model in servable.yaml that a request may set. None of them is a path on the server."""
