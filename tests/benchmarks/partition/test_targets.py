@@ -225,11 +225,9 @@ def test_whole_commands_are_compared_with_onnxruntime_s_load_of_the_same_file() 
 
 
 def test_each_method_runs_in_processes_of_its_own() -> None:
-    rows = measure_commands(list(graphs.FAMILIES), sizes=[30], turns=1)
+    rows = measure_commands(["local"], sizes=[30], turns=1)
 
-    assert [(row.source, row.method) for row in rows] == [
-        (family, method) for family in graphs.FAMILIES for method in (EXPLAIN, PAGE, ORT)
-    ]
+    assert [(row.source, row.method) for row in rows] == [("local", method) for method in (EXPLAIN, PAGE, ORT)]
     assert all(row.cpu_s > 0 for row in rows)
     assert all(row.page_bytes for row in rows if row.method == PAGE)
 

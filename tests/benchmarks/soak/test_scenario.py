@@ -198,7 +198,7 @@ def test_a_short_soak_finds_no_fault(tmp_path: pathlib.Path, monkeypatch: pytest
     monkeypatch.setattr(process_stats, "WINDOW_S", 0.6)
     file = tmp_path / "soak.json"
 
-    command.main(["--minutes", "0.07", "--mutated", "300", "--reloads", "5", "--seed", "1", "--json", str(file)])
+    command.main(["--minutes", "0.05", "--mutated", "100", "--reloads", "2", "--seed", "1", "--json", str(file)])
 
     result = json.loads(file.read_text())
     unsettled = ("memory under", "memory after", "threads at rest")  # these take minutes to tell

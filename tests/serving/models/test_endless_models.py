@@ -44,7 +44,7 @@ def test_an_endless_model_is_refused_in_time_and_holds_up_no_other(
     monkeypatch.setattr(repository, "PATIENCE_S", 0.1)
     adders.write("m.onnx", 1)
     running = start(
-        "- {name: m, path: m.onnx, engine: native}\n", server="admin: {repository: true}, limits: {load_timeout_s: 15}"
+        "- {name: m, path: m.onnx, engine: native}\n", server="admin: {repository: true}, limits: {load_timeout_s: 8}"
     )
 
     with ThreadPoolExecutor(1) as pool, triton.InferenceServerClient(running.address) as client:
@@ -52,7 +52,7 @@ def test_an_endless_model_is_refused_in_time_and_holds_up_no_other(
         time.sleep(1)  # it has begun
         running.client.load_model("m")
         assert not first.done()
-        with pytest.raises(InferenceServerException, match=r"more than 15 s; raise server\.limits\.load_timeout_s"):
+        with pytest.raises(InferenceServerException, match=r"more than 8 s; raise server\.limits\.load_timeout_s"):
             first.result()
 
     assert adders.ask(running.client) == 1
