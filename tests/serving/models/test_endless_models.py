@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
-import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import grpc
 import onnx
 import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from tests.serving.conftest import Adders, Eventually, Starter
-from trtnode.bench.server_process import free_port, wait_until_ready
+from tests.serving.server_process import ServerProcess
 from trtnode.serving.models import repository, warmup
 
 ENDLESS = """<ir_version: 10, opset_import: ["": 21]>
@@ -69,7 +66,7 @@ def test_a_watched_endless_version_holds_up_no_other_model(
 
     (adders.folder / "m" / "2").mkdir()
     (adders.folder / "m" / "2" / "model.onnx").write_bytes(endless())
-    time.sleep(3)
+    eventually(lambda: adders.index(running.client).get("2", ("",))[0] == "LOADING")
     adders.write("n/2/model.onnx", 2)
 
     eventually(lambda: adders.ask(running.client, model="n") == 2)
@@ -78,21 +75,15 @@ def test_a_watched_endless_version_holds_up_no_other_model(
 
 def test_a_server_ends_while_an_endless_model_loads(tmp_path: pathlib.Path) -> None:
     (tmp_path / "m.onnx").write_bytes(endless())
-    port = free_port()
-    config = {
-        "server": {"grpc": {"port": port}, "http": {"port": 0}},
-        "cache": {"dir": str(tmp_path / "cache")},
-        "models": [{"name": "m", "path": "m.onnx", "engine": "native", "measure": False, "required": False}],
-    }
-    (tmp_path / "servable.yaml").write_text(json.dumps(config))
-    command = [sys.executable, "-m", "trtnode", "serve", "--config", str(tmp_path / "servable.yaml")]
-    with subprocess.Popen(command) as process:
-        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            wait_until_ready(channel, process)
-        time.sleep(3)
-        process.send_signal(signal.SIGTERM)
+    (tmp_path / "servable.yaml").write_text(
+        "server: {grpc: {port: 0}, http: {port: 0}}\ncache: {dir: cache}\n"
+        "models: [{name: m, path: m.onnx, engine: native, measure: false, required: false}]\n"
+    )
+    with contextlib.closing(ServerProcess(tmp_path / "servable.yaml")) as process:
+        process.wait_for("ready on")
+        process.wait_for("Partitioning")
 
-        assert process.wait(60) == 0
+        assert process.end(timeout_s=60)[0] == 0
 
 
 def test_a_warm_up_of_many_runs_ends(
