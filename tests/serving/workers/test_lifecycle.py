@@ -8,7 +8,7 @@ import pathlib
 import shutil
 import signal
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -67,6 +67,24 @@ def spin(client: triton.InferenceServerClient, iterations: int) -> float:
     return float(client.infer("spin", [given("n", np.array([iterations]))]).as_numpy("y"))
 
 
+@pytest.fixture(scope="module")
+def adders(tmp_path_factory: pytest.TempPathFactory) -> Adders:
+    return Adders(tmp_path_factory.mktemp("adders"))
+
+
+@pytest.fixture(scope="module")
+def group(
+    models: pathlib.Path, adders: Adders, tmp_path_factory: pytest.TempPathFactory, warm_cache: pathlib.Path
+) -> Iterator[Group]:
+    """A server for tests after each of which it is ready again."""
+    adder = f"- {{name: adder, path: {adders.write('m.onnx', 1)}, engine: native, warmup: 0}}\n"
+    admin = "admin: {repository: true, shared_memory: true, settings: true}"
+    running = Group(tmp_path_factory.mktemp("group"), entry(models) + adder, server=admin, cache=warm_cache)
+    running.wait_ready()
+    yield running
+    running.close()
+
+
 def test_the_server_is_not_ready_before_its_workers(launch: Launch, models: pathlib.Path) -> None:
     group = launch(entry(models))
     group.wait_for("HTTP on")
@@ -81,9 +99,7 @@ def test_the_server_is_not_ready_before_its_workers(launch: Launch, models: path
     }
 
 
-def test_a_killed_worker_is_replaced_while_the_other_goes_on(launch: Launch, models: pathlib.Path) -> None:
-    group = launch(entry(models))
-    group.wait_ready()
+def test_a_killed_worker_is_replaced_while_the_other_goes_on(group: Group) -> None:
     killed, kept = group.pids[0], group.pids[1]
     clients = group.connect_to_all()
     assert [infer(client) for client in clients] == [2] * CONNECTIONS
@@ -103,10 +119,7 @@ def test_a_killed_worker_is_replaced_while_the_other_goes_on(launch: Launch, mod
     assert group.metric('nv_inference_request_success{model="m",version="1"}') >= counted + CONNECTIONS
 
 
-def test_a_worker_that_hangs_is_replaced(launch: Launch, models: pathlib.Path) -> None:
-    group = launch(entry(models))
-    group.wait_ready()
-
+def test_a_worker_that_hangs_is_replaced(group: Group) -> None:
     os.kill(group.pids[1], signal.SIGSTOP)
 
     group.wait_for("Worker 1 gave no sign of life for 10 s; another one starts in 0 s")
@@ -115,40 +128,36 @@ def test_a_worker_that_hangs_is_replaced(launch: Launch, models: pathlib.Path) -
     assert group.metric('trtnode_worker_restarts_total{reason="silent"}') == 1
 
 
-def test_changes_reach_every_worker_also_one_that_comes_later(launch: Launch, adders: Adders) -> None:
-    path = adders.write("m.onnx", 1)
-    group = launch(
-        f"- {{name: m, path: {path}, engine: native, warmup: 0}}\n",
-        server="admin: {repository: true, shared_memory: true, settings: true}",
-    )
-    group.wait_ready()
+def test_changes_reach_every_worker_also_one_that_comes_later(group: Group, adders: Adders) -> None:
     region = pathlib.Path("/dev/shm", f"trtnode-test-{uuid.uuid4().hex}")
     region.write_bytes(bytes(16))
     try:
         clients = group.connect_to_all()
         adders.write("m.onnx", 2)
-        clients[0].load_model("m")
+        clients[0].load_model("adder")
         clients[1].register_system_shared_memory("region", region.name, 16)
         clients[2].update_log_settings({"log_info": False})
         check_changes(group, adders)
 
-        os.kill(group.pids[0], signal.SIGKILL)
-        group.wait_for("Worker 0 was ended by signal SIGKILL")
+        os.kill(group.pids[1], signal.SIGKILL)
+        group.wait_for("Worker 1 was ended by signal SIGKILL")
         group.wait_ready()
         check_changes(group, adders)
 
         group.connect().unregister_system_shared_memory("region")
-        group.connect().unload_model("m")
+        group.connect().unload_model("adder")
         clients = group.connect_to_all()
-        assert [status_of(lambda one=one: adders.ask(one)) for one in clients] == ["NOT_FOUND"] * CONNECTIONS
+        asked = [status_of(lambda one=one: adders.ask(one, model="adder")) for one in clients]
+        assert asked == ["NOT_FOUND"] * CONNECTIONS
         assert not any(one.get_system_shared_memory_status().regions for one in clients)
+        clients[0].update_log_settings({"log_info": True})
     finally:
         region.unlink()
 
 
 def check_changes(group: Group, adders: Adders) -> None:
     clients = group.connect_to_all()
-    assert [adders.ask(client) for client in clients] == [2] * CONNECTIONS
+    assert [adders.ask(client, model="adder") for client in clients] == [2] * CONNECTIONS
     assert all("region" in one.get_system_shared_memory_status().regions for one in clients)
     assert not any(one.get_log_settings().settings["log_info"].bool_param for one in clients)
 
