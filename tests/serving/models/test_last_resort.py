@@ -64,14 +64,14 @@ def test_such_a_model_is_served_where_it_may_and_every_run_is_bounded(folder: pa
     running = start(
         "- {name: attention, path: attention.onnx, reference: true}\n"
         "- {name: rois, path: rois.onnx, engine: native, reference: true}\n",
-        server="limits: {model_memory_mb: 8192, reference_timeout_s: 5}",
+        server="limits: {model_memory_mb: 8192, reference_timeout_s: 3}",
     )
     attended, pooled = attend(running, 4), pool(running, 4)
 
     with pytest.raises(InferenceServerException, match="more memory than models may use") as caught:
         attend(running, 100_000)
     assert caught.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
-    with pytest.raises(InferenceServerException, match=r"longer than 5 s.*reference_timeout_s") as caught:
+    with pytest.raises(InferenceServerException, match=r"longer than 3 s.*reference_timeout_s") as caught:
         pool(running, 1e9)
     assert caught.value.status() == "StatusCode.INTERNAL"
 

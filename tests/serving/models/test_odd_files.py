@@ -39,14 +39,11 @@ def test_a_model_that_is_no_file_fails_with_a_sentence(
     assert "it is no regular file, but a folder, pipe or device" in str(running.server.failure)
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_a_version_that_is_no_file_stops_no_later_one(
-    start: Starter, adders: Adders, eventually: Eventually, kind: str
-) -> None:
+def test_a_version_that_is_no_file_stops_no_later_one(start: Starter, adders: Adders, eventually: Eventually) -> None:
     adders.write("m/1/model.onnx", 1)
-    running = start(f"- {{name: m, path: {adders.folder / 'm'}, watch: true}}\n")
+    running = start(f"- {{name: m, path: {adders.folder / 'm'}, watch: true, engine: native}}\n")
 
-    put(adders.folder / "m" / "2" / "model.onnx", kind)
+    put(adders.folder / "m" / "2" / "model.onnx", "pipe")
     eventually(lambda: "regular file" in adders.index(running.client).get("2", ("", ""))[1])
     adders.write("m/3/model.onnx", 3)
 
