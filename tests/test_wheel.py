@@ -139,12 +139,25 @@ with trtnode.serve("compiled.onnx", port=0, http_port=0) as server:
 """
 
 
+@pytest.fixture(scope="module")
+def python(built: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The Python of an environment with the wheel alone, and the libraries of this one behind it."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True, with_pip=False)
+    python = folder / "bin" / "python"
+    (wheel,) = built.glob("*.whl")
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(wheel)]
+    subprocess.run(install, check=True, capture_output=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("marked", [pytest.param(True, id="packages"), pytest.param(False, id="plain-folders")])
 def test_it_works_beside_folders_of_the_users_with_the_same_names(
-    built: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, *, marked: bool
+    python: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, *, marked: bool
 ) -> None:
-    python = bare_environment(built, tmp_path / "environment")
     project = tmp_path / "project"
     for name in ("engines", "serving", "protos", "partitioner", "bench"):
         (project / name).mkdir(parents=True)
@@ -152,7 +165,7 @@ def test_it_works_beside_folders_of_the_users_with_the_same_names(
         if marked:
             (project / name / "__init__.py").touch()
     (project / "user.py").write_text(USER)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(python.parents[1] / "cache"))
     model = str(ROOT / "examples" / "digits" / "digits.onnx")
 
     for command in (
@@ -162,15 +175,3 @@ def test_it_works_beside_folders_of_the_users_with_the_same_names(
     ):
         done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-
-
-def bare_environment(built: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """Install the wheel alone, with the libraries of this environment behind it; return its Python."""
-    venv.create(folder, symlinks=True, with_pip=False)
-    python = folder / "bin" / "python"
-    (wheel,) = built.glob("*.whl")
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(wheel)]
-    subprocess.run(install, check=True, capture_output=True)
-    (site,) = folder.glob("lib/python*/site-packages")
-    (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return python

@@ -40,7 +40,7 @@ from train import (
 logger = logging.getLogger(__name__)
 
 DENSE = Path(__file__).with_name("digits.onnx")
-EPOCHS = 6
+EPOCHS = 3
 LEARNING_RATE = 1e-3
 MOST_POINTS = 0.6
 
