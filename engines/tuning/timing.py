@@ -23,7 +23,7 @@ from trtnode.engines.runtime.executor import Executable, open_executable
 from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.engines.runtime.plan import native_stage_model, plan_stages
 from trtnode.engines.runtime.plan_loading import interface_constants
-from trtnode.engines.tuning.decision import is_clear
+from trtnode.engines.tuning.decision import LEAD, is_clear
 from trtnode.partitioner.compiled.trtnode import view_with_engines
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
@@ -305,13 +305,14 @@ def time_in_turn(
     rounds, turn_s = (MOST_ROUNDS, BRIEF_TURN_S) if brief else (rounds, seconds / rounds / len(order))
     counts = {name: max(1, int(turn_s / estimates[name])) for name in order}
     turns: dict[str, list[float]] = {name: [] for name in order}
+    warms = not brief or LEAD * sum(2 * estimates[name] for name in order) <= seconds
     fewest, deadline = (0, began + seconds) if brief else (FEWEST_ROUNDS, time.monotonic() + PATIENCE * seconds)
     for done in range(rounds):
         if (done >= fewest and time.monotonic() > deadline) or (brief and _all_clear(turns)):
             break
         report(Progress(MEASURING, done, rounds))
         for name in order:
-            if counts[name] > 1 or not brief:
+            if counts[name] > 1 or warms:
                 calls[name]()  # brings its weights back into the caches after the other calls' turns
             turns[name].append(_quartile_ms(calls[name], counts[name]))
             _let_threads_come_to_rest()
