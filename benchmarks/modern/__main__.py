@@ -25,7 +25,7 @@ from trtnode.bench.environment import describe_environment, describe_load
 from trtnode.engines.artifact.files import write_atomically
 
 WEIGHTED = ("minilm", "vit", "clip", "gpt2", "dlrm", "llama")
-SPED = ("gpt2", "llama", "t5", "whisper", "minilm", "minilm_int4", "t5_int4", "minilm_int8")
+SPED = ("gpt2", "llama", "t5", "whisper", "minilm", "minilm_int4", "gpt2_int4", "t5_int4", "minilm_int8")
 DECODING = ("gpt2", "llama")
 WIDTH = 150
 TURN_S = 5.0

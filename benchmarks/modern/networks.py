@@ -285,6 +285,7 @@ NETWORKS: dict[str, Callable[[pathlib.Path], None]] = {
     "t5": _write_t5,
     "whisper": _write_whisper,
     "minilm_int4": _write_int4("minilm"),
+    "gpt2_int4": _write_int4("gpt2"),
     "t5_int4": _write_int4("t5"),
     "minilm_int8": _write_dynamic_int8,
 }

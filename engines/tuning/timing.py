@@ -15,8 +15,9 @@ import numpy as np
 
 from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.backends.protocols import Engine
-from trtnode.engines.inputs.samples import Feeds, find_samples
+from trtnode.engines.inputs.samples import Feeds, find_generated, find_samples, one_step
 from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.process_memory import give_back_free_pages
 from trtnode.engines.runtime.buffers import input_buffer
 from trtnode.engines.runtime.engine_loading import load_engine_file, open_engine
 from trtnode.engines.runtime.executor import Executable, open_executable
@@ -162,6 +163,7 @@ def measure_candidates(
     feeds = _first_sample(subject)
     if feeds is None:
         return None
+    give_back_free_pages()
     executables = {name: _open_candidate(subject, segments) for name, segments in kept.items()}
     calls = {name: functools.partial(executable.run, feeds) for name, executable in executables.items()}
     if not brief:
@@ -235,11 +237,14 @@ def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = 
 
 
 def _first_sample(subject: Subject) -> Feeds | None:
-    """Find inputs of likely sizes: one row, and large where nothing is known."""
+    """Find inputs of likely sizes: one row, of a decoder one step, and large where nothing is known."""
     session = NativeSession(subject.source, name=str(subject.source))
+    if subject.given is not None:
+        return find_samples(session, subject.inputs, subject.given)[0]
     for inputs in (_with_one_row(subject.inputs), subject.inputs):
-        if samples := find_samples(session, inputs, subject.given, sizes=LIKELY_SIZES):
-            return samples[0]
+        related, samples = find_generated(session, inputs, LIKELY_SIZES)
+        if samples:
+            return one_step(session, related, samples[0])
     return None
 
 
