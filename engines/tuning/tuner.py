@@ -46,6 +46,7 @@ from trtnode.engines.tuning.native_form import native_form
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
 from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.cut.segments import Segment
+from trtnode.partitioner.model.mapped_weights import release_pages
 
 logger = logging.getLogger(__name__)
 
@@ -213,6 +214,7 @@ class Tuner:
 
     def _measure(self, partition: Partition, compiled: CompiledModel) -> Outcome | None:
         subject = self._subject(partition, compiled)
+        release_pages(partition.graph.model)
         if self._context.options.choice is Choice.MEASURED:
             return self._measure_briefly(subject, partition.segments)
         return self._measure_thoroughly(subject, partition.segments)
