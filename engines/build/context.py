@@ -116,7 +116,7 @@ class CompileContext:
         if self.source.runs_natively:
             return {}
         path = self.folder / "whole.onnx"
-        write_model(embed_engines(graph, (), {}), path)
+        write_model(embed_engines(graph, (), {}, outside=True), path)
         return self.worker.call(jobs.reference_nodes, TIMEOUT_S, path)
 
     def sampled_inputs(self, graph: Graph) -> tuple[TensorSpec, ...]:

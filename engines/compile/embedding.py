@@ -127,7 +127,7 @@ def without_engines(context: CompileContext, partition: Partition, *, built_now:
     if not nodes:
         context.worker.call(jobs.check_loads, TIMEOUT_S, source.path)
     form = NativeForm(path=source.path) if nodes else native_form(context, partition.graph)
-    model = embed_engines(graph, (), {}) if nodes else _as_it_is(form.path, context.options.partition)
+    model = embed_engines(graph, (), {}, outside=True) if nodes else _as_it_is(form.path, context.options.partition)
     report = with_reference_labels(partition, nodes).report(model=source.origin.name, engine=context.engine)
     report = dataclasses.replace(report, rewrites=form.rewrites, memory=plan_memory(partition, engine_bytes=0))
     return CompiledModel(

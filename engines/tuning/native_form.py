@@ -54,7 +54,7 @@ def native_form(context: CompileContext, graph: Graph) -> NativeForm:
         return as_it_is
     path = context.folder / "native_form.onnx"
     try:
-        write_model(embed_engines(graph, (), {}), path)
+        write_model(embed_engines(graph, (), {}, outside=True), path)
         inputs, uses = context.sampled_inputs(graph), uses_of(graph)
         given, call = context.options.check_inputs, context.worker.call
         problem = call(check_compiled, TIMEOUT_S, path, source.path, inputs, given, uses, engines=False)
