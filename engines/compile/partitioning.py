@@ -16,7 +16,7 @@ from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.progress import Progress
 from trtnode.engines.backends.progress import report as report_progress
-from trtnode.engines.backends.registry import check_build_options, get_backend, with_next_engine
+from trtnode.engines.backends.registry import get_backend, warn_of_idle_options, with_next_engine
 from trtnode.engines.build import jobs
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext, open_context
 from trtnode.engines.build.library_verdicts import ask_library
@@ -65,7 +65,6 @@ def partition_model(
     Raises:
         PartitionError: As ``compile_model``.
         UnknownBackendError: As ``compile_model``.
-        BuildOptionError: As ``compile_model``.
         InputShapesError: As ``compile_model``.
         BackendMissingError: As ``compile_model``.
     """
@@ -81,7 +80,7 @@ def _partition_for(
     cache: EngineCache | None,
     worker: SubprocessWorker | None,
 ) -> tuple[Partition, Report]:
-    check_build_options(engine, options.build)
+    warn_of_idle_options(engine, options.build)
     with open_context(engine, source, options, cache, worker) as context:
         start = time.perf_counter()
         _report_step(0)

@@ -132,7 +132,8 @@ def prepare_file(
         executable, compiled = _prepare(path, options, cache, run)
     executable.close()
     described = executable.description
-    if compiled is not None and _runs_all_engines(compiled, described):
+    waiting = described["unchecked"] or described["rejected"]  # such engines need the nodes that they replace
+    if compiled is not None and described["segments"] and not waiting:
         strip_fallback(compiled.model)
     file = None if compiled is None or folder is None else _saved(compiled, folder / path.name)
     facts = {key: described[key] for key in ("engines_built", "report", "memory")}
@@ -145,13 +146,6 @@ def prepare_file(
         rewritten=file is not None and compiled is not None and compiled.rewritten,
         memory_pattern=keeps_memory_pattern(facts["memory"]),
         facts={**facts, "asked": described["precision"]["asked"]},
-    )
-
-
-def _runs_all_engines(compiled: CompiledModel, described: Mapping[str, Any]) -> bool:
-    """Return whether no engine waits for a comparison, lacks weights or was refused: these need replaced nodes."""
-    return bool(described["segments"]) and not (
-        compiled.engines_stripped or described["unchecked"] or described["rejected"]
     )
 
 

@@ -272,36 +272,6 @@ def test_an_engine_needs_a_current_context(bench: Workbench) -> None:
     assert "no current context" in bench.said[-1]
 
 
-def test_a_stripped_engine_runs_when_it_has_its_weights_again(bench: Workbench) -> None:
-    model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]>'
-        " g (float[2,3] x) => (float[2,3] y) <float[3] w = {1, 2, 3}> { y = Mul(x, w) }"
-    )
-    engine = bench.engine(model, flags=["STRIP_PLAN"])
-    assert engine.create_execution_context() is None
-
-    refitter = bench.trt.Refitter(engine, bench.logger)
-    assert refitter.get_missing_weights() == ["w"]
-    assert bench.trt.OnnxParserRefitter(refitter, bench.logger).refit_from_bytes(model.SerializeToString())
-    assert refitter.refit_cuda_engine()
-
-    assert engine.create_execution_context() is not None
-
-
-def test_other_weights_are_not_those_that_were_stripped(bench: Workbench) -> None:
-    model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]>'
-        " g (float[2,3] x) => (float[2,3] y) <float[3] w = {1, 2, 3}> { y = Mul(x, w) }"
-    )
-    engine = bench.engine(model, flags=["STRIP_PLAN"])
-    model.graph.initializer[0].float_data[0] = 5
-    refitter = bench.trt.Refitter(engine, bench.logger)
-    bench.trt.OnnxParserRefitter(refitter, bench.logger).refit_from_bytes(model.SerializeToString())
-
-    assert not refitter.refit_cuda_engine()
-    assert "not those" in bench.said[-1]
-
-
 def test_weights_are_handed_over_by_address(bench: Workbench) -> None:
     values = np.array([1, 2, 3], np.float32)
     model = onnx.parser.parse_model(

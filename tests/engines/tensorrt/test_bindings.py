@@ -21,7 +21,7 @@ import pytest
 from real_signatures import READ_ONLY, differences
 from simulated_tensorrt import Simulation, make_tensorrt
 from simulated_tensorrt.surface import FIRST
-from trtnode.engines.tensorrt import builder, layer_times, loaded_engine, refit, stage
+from trtnode.engines.tensorrt import builder, layer_times, loaded_engine, stage
 from trtnode.engines.tensorrt.labelling import parser
 from trtnode.engines.tensorrt.labelling.parser import CODES
 
@@ -45,8 +45,6 @@ PROPERTIES = [
     "ITensor.name",
     "ITensor.shape",
     "OnnxParser.num_errors",
-    "OnnxParserRefitter.num_errors",
-    "OnnxParserRefitter.refit_from_bytes",
 ]
 SOURCES = (
     builder,
@@ -54,7 +52,6 @@ SOURCES = (
     parser,
     loaded_engine,
     stage,
-    refit,
 )
 ONLY_RTX = ("EngineInvalidityDiagnostics", "ICudaEngine.create_runtime_config", "Runtime.get_engine_validity")
 """Beginnings of names that our code uses where they are there: in TensorRT for RTX."""
@@ -66,7 +63,6 @@ OWNERS = {
     "engine.": "ICudaEngine.",
     "inspector.": "EngineInspector.",
     "self._engine.": "ICudaEngine.",
-    "refitter.": "Refitter.",
     "runtime.": "Runtime.",
 }
 """Names of the library's objects in the source, and their classes."""

@@ -17,7 +17,7 @@ from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.progress import Progress, listening
 from trtnode.engines.backends.registry import get_backend, resolve_engine
 from trtnode.engines.backends.shape_range import Profile, ShapeRange
-from trtnode.engines.errors import BuildError, BuildOptionError
+from trtnode.engines.errors import BuildError
 from trtnode.engines.tensorrt.labelling.parser import make_logger, new_builder, new_network
 from trtnode.engines.tensorrt.parsed_tensors import check_tensors
 from workshop import Workshop
@@ -66,20 +66,6 @@ def test_engine_is_built_without_a_gpu(targets: tuple[str, ...], build: Callable
 def test_target_that_lacks_a_type_refuses_the_build_in_the_librarys_words(build: Callable[..., bytes]) -> None:
     with pytest.raises(BuildError, match=r"Turing \(SM75\): FP32 GEMM is not supported"):
         build(DENSE, "sm75", "sm86")
-
-
-@pytest.mark.parametrize(
-    ("target", "problem"),
-    [
-        ("sm85", "should be one of sm75, sm80, sm86, sm89, sm120, sm121."),
-        ("sm90", "sm121 (sm90, H100, H200, is none of RTX: engine tensorrt builds for it, on a machine that has one)."),
-    ],
-)
-def test_target_that_does_not_exist_is_refused_with_those_that_do(target: str, problem: str) -> None:
-    with pytest.raises(BuildOptionError) as caught:
-        get_backend("tensorrt-rtx").check_options(asked(target))
-
-    assert str(caught.value).endswith(problem)
 
 
 @pytest.mark.parametrize("reader", ["Relu", "GlobalMaxPool"], ids=["outside", "inside"])
