@@ -8,7 +8,7 @@ import functools
 import logging
 import pathlib
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from trtnode.engines.artifact.cache import EngineCache
@@ -37,7 +37,6 @@ from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import Partition, partition_graph
 from trtnode.partitioner.cut.report import Report
 from trtnode.partitioner.graph.view import Graph, Node, subgraph_nodes
-from trtnode.partitioner.model.default_values import inputs_with_defaults
 from trtnode.partitioner.model.opset_versions import is_too_new
 from trtnode.partitioner.passes.default_constants import keep_shapes_of_any_value, with_defaults_as_constants
 from trtnode.partitioner.passes.shape_sources import lacks_types
@@ -88,11 +87,9 @@ def _partition_for(
         seconds = time.perf_counter() - start
         _report_step(1)
         _warn_of_idle_globs(graph, options.partition)
-        replaceable = {value.name for value in inputs_with_defaults(graph.model.graph)}
         partition = _partition_cleaned(with_defaults_as_constants(graph, without=_given(options)), context)
         demoted = recall_outcome(context, partition)
         chosen, tuning = _as_measured_before(partition, context)
-        what_if_frozen = partition.what_if_frozen(_partition_frozen(context, replaceable)) if replaceable else None
     labelled_by = _source_of_labels(engine)
     compiled_before = demoted is not None if partition.segments and not labelled_by else None
     partition = dataclasses.replace(chosen, seconds={"infer_shapes": seconds, **partition.seconds})
@@ -106,7 +103,6 @@ def _partition_for(
     return partition, dataclasses.replace(
         report,
         labelled_by=labelled_by,
-        what_if_frozen=what_if_frozen,
         compiled_before=compiled_before,
         tuning=tuning,
         memory=plan_memory(partition),
@@ -123,16 +119,6 @@ def _as_measured_before(partition: Partition, context: CompileContext) -> tuple[
         return partition, None
     tuner = Tuner(context)
     return tuner.recall(partition), tuner.figures
-
-
-def _partition_frozen(context: CompileContext, replaceable: Collection[str | None]) -> Partition:
-    """Label and cut the model of a compilation as if initializers that a request may replace were constants."""
-    options = context.options
-    shapes = tuple({n: s for n, s in one.items() if n not in replaceable} for one in options.shapes)
-    wishes = dataclasses.replace(options.partition, freeze_initializers=True)
-    options = dataclasses.replace(options, shapes=shapes if any(shapes) else (), partition=wishes)
-    context = dataclasses.replace(context, options=options)
-    return _partition_cleaned(_typed(context), context)
 
 
 def _report_step(done: int) -> None:
