@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+from model_texts import parse
 from simulated_cuda import POISON
 from simulated_tensorrt import Plan
 from workbench import BoundContext, Workbench
@@ -20,11 +21,6 @@ BATCHES = "g (float[N,3] x) => (float[N,3] y) { a = Relu(x) y = Tanh(a) }"
 SMALL = {"x": [(1, 3), (2, 3), (4, 3)]}
 LARGE = {"x": [(8, 3), (8, 3), (16, 3)]}
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
-
-
-@pytest.fixture
-def bench() -> Workbench:
-    return Workbench()
 
 
 @pytest.fixture
@@ -274,10 +270,7 @@ def test_an_engine_needs_a_current_context(bench: Workbench) -> None:
 
 def test_weights_are_handed_over_by_address(bench: Workbench) -> None:
     values = np.array([1, 2, 3], np.float32)
-    model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]>'
-        " g (float[2,3] x) => (float[2,3] y) <float[3] w = {0, 0, 0}> { y = Mul(x, w) }"
-    )
+    model = parse(" g (float[2,3] x) => (float[2,3] y) <float[3] w = {0, 0, 0}> { y = Mul(x, w) }")
     network = bench.trt.Builder(bench.logger).create_network()
     parser = bench.trt.OnnxParser(network, bench.logger)
 

@@ -21,11 +21,6 @@ CHAIN = "g (float[2,3] x) => (float[2,3] y) { a = Relu(x) y = Tanh(a) }"
 X = np.ones((2, 3), np.float32)
 
 
-@pytest.fixture
-def bench() -> Workbench:
-    return Workbench()
-
-
 @pytest.mark.parametrize("name", ["Builder", "Runtime"])
 def test_without_a_gpu_nothing_starts(name: str, bench: Workbench) -> None:
     bench.simulation.faults.builder_missing = True

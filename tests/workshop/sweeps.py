@@ -41,10 +41,8 @@ class Case:
     opset: int = 21
 
     def model(self) -> onnx.ModelProto:
-        model = parse(f'<ir_version: 10, opset_import: ["": {self.opset}]> {self.graph}')
         arrays = {name: np.asarray(value) for name, value in self.constants.items()}
-        model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
-        return model
+        return parse(self.graph, opset=self.opset, **arrays)
 
 
 def wrong_answers(cases: Sequence[Case], folder: pathlib.Path) -> tuple[list[str], int]:

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from comparison import AssertSame, RunPlainly
+from edited_models import attribute
 from trtnode.engines.artifact.checksum import stamp_checksum
 from trtnode.engines.artifact.envelope import Device, Envelope, current_platform
 from trtnode.engines.compile.prepare import load_executable
@@ -148,10 +149,6 @@ def test_any_change_of_an_envelope_is_refused_or_harmless(data: st.DataObject, c
         return
     loaded.bind([FEEDS["x"]], None)
     np.testing.assert_allclose(loaded.run()[0], np.exp(FEEDS["x"]), rtol=0.02)
-
-
-def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:
-    return next(a for a in node.attribute if a.name == name)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 
 from arrays import floats
 from comparison import AssertSame, RunPlainly
+from model_texts import parse
 from trtnode.engines.compile.prepare import load_executable
 from workshop import Workshop
 
@@ -60,9 +61,8 @@ def test_weights_in_external_data_are_found_beside_the_model(
     workshop: Workshop, plain: RunPlainly, same: AssertSame
 ) -> None:
     weights = onnx.numpy_helper.from_array(floats(64, 64), "w")
-    proto = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> g (float[N,64] x, float[64,64] w) => (float[N,64] y)'
-        " { m = MatMul(x, w) r = Relu(m) y = MatMul(r, w) }"
+    proto = parse(
+        "g (float[N,64] x, float[64,64] w) => (float[N,64] y) { m = MatMul(x, w) r = Relu(m) y = MatMul(r, w) }"
     )
     del proto.graph.input[1]
     proto.graph.initializer.append(weights)
@@ -123,10 +123,7 @@ def test_optional_input_may_be_left_out(workshop: Workshop) -> None:
 
 
 def test_names_may_be_anything(workshop: Workshop, plain: RunPlainly, same: AssertSame) -> None:
-    proto = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> g (float[N,4] x) => (float[N,4] y, float[N,4] z)'
-        " { e = Exp(x) r = Relu(e) y = Neg(r) z = Sqrt(e) }"
-    )
+    proto = parse("g (float[N,4] x) => (float[N,4] y, float[N,4] z) { e = Exp(x) r = Relu(e) y = Neg(r) z = Sqrt(e) }")
     names = {"x": "segment_0", "e": "native_0", "r": "a b/c:d.é", "y": "segment_1", "z": "__out"}
     for index, node in enumerate(proto.graph.node):
         node.name = ["segment_1", "segment_0", "native_1", ""][index]

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+from model_texts import parse
 from simulated_tensorrt import Plan, Simulation, make_tensorrt
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.shape_range import ShapeRange
@@ -24,7 +25,7 @@ BATCHES = ShapeRange(min=(1, 3), opt=(4, 3), max=(8, 3))
 def dynamic(tmp_path: pathlib.Path) -> pathlib.Path:
     path = tmp_path / "dynamic.onnx"
     text = "g (float[N,3] x, float[3] z) => (float[N,3] y) { y = Add(x, z) }"
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
+    onnx.save(parse(text), path)
     return path
 
 
@@ -88,7 +89,7 @@ def test_simulated_build_gives_inputs_that_shapes_come_from_a_range_of_values(
 ) -> None:
     text = "g (float[6,4] x, int64[2] sizes) => (float[A,B] y) { r = Relu(x) y = Reshape(r, sizes) }"
     path = tmp_path / "reshape.onnx"
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
+    onnx.save(parse(text), path)
     sizes = ShapeRange(min=(2, 1), opt=(6, 4), max=(12, 24))
 
     plan, _ = build_plan(tensorrt(), path, BuildOptions(profiles=({"sizes": sizes},)))
@@ -102,9 +103,8 @@ def test_simulated_parser_is_handed_large_weights_where_it_takes_them(
 ) -> None:
     monkeypatch.setattr(builder, "HANDED_OVER_BYTES", 16)
     text = "g (float[4] x) => (float[4] y) { a = Add(x, w) y = Mul(a, b) }"
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
     weights = {"w": np.arange(4, dtype=np.float32), "b": np.float32([2])}
-    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
+    model = parse(text, **weights)
     onnx.save(model, tmp_path / "weights.onnx")
 
     plan = Plan.from_bytes(build_plan(tensorrt(version=version), tmp_path / "weights.onnx", BuildOptions())[0])

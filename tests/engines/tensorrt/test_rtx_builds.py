@@ -11,9 +11,10 @@ from typing import Any
 import onnx
 import pytest
 
+from model_texts import parse
+from rtx_judges import asked
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.envelope import Device
-from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.progress import Progress, listening
 from trtnode.engines.backends.registry import get_backend, resolve_engine
 from trtnode.engines.backends.shape_range import Profile, ShapeRange
@@ -43,15 +44,11 @@ def build(tmp_path: pathlib.Path) -> Callable[..., bytes]:
 
     def build(graph: str, *targets: str, profiles: tuple[Profile, ...] = ()) -> bytes:
         path = tmp_path / "segment.onnx"
-        model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}')
+        model = parse(graph)
         onnx.save(model, path)
         return get_backend("tensorrt-rtx").build(path, dataclasses.replace(asked(*targets), profiles=profiles))
 
     return build
-
-
-def asked(*targets: str) -> BuildOptions:
-    return BuildOptions(tensorrt=TensorRtOptions(targets=targets))
 
 
 @pytest.mark.parametrize("targets", [(), ("sm86", "sm89"), ("sm120",)], ids=["portable", "two", "one"])
@@ -75,9 +72,7 @@ def test_network_with_another_shape_than_the_model_is_no_engine(reader: str, bui
 
 
 def test_network_with_another_type_than_the_model_is_no_engine() -> None:
-    model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> g (double[2] x) => (double[2] y) { y = Abs(x) }'
-    )
+    model = parse("g (double[2] x) => (double[2] y) { y = Abs(x) }")
     log = make_logger(rtx)
     network = new_network(rtx, builder := new_builder(rtx, log))
     parser = rtx.OnnxParser(network, log)

@@ -74,11 +74,13 @@ def test_a_shape_made_of_slices_of_another_is_followed_in_every_version(opset: i
 
 def test_shapes_behind_a_large_initializer_are_inferred_without_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = np.zeros((8, SMALL_INITIALIZER_ELEMENTS), np.float32)
-    source = parse("""<ir_version: 10, opset_import: ["": 17]> g (float[N, 8] x) => (float[N, M] y) {
+    source = parse(
+        """<ir_version: 10, opset_import: ["": 17]> g (float[N, 8] x) => (float[N, M] y) {
         a = MatMul(x, w)
         y = Relu(a)
-    }""")
-    source.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    }""",
+        w=weights,
+    )
     model = view(source)
     seen = []
     infer = onnx.shape_inference.infer_shapes
