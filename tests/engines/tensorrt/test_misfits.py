@@ -205,10 +205,7 @@ def test_model_whose_build_takes_too_long_is_compiled_without_engines(
 ) -> None:
     worker = simulated_worker(simulate(faults=Faults(build_step_s=100)))
     source = tmp_path / "model.onnx"
-    onnx.save(
-        parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"),
-        source,
-    )
+    onnx.save(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"), source)
 
     compiled = compile_model(source, CompileOptions(engine="tensorrt", build_timeout_s=1), worker=worker)
 
