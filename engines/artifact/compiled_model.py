@@ -69,14 +69,18 @@ class CompiledModel:
         """Say in the file who answers inputs with NaN or infinity unless its user decides: native or engine."""
         _set_property(self.model, NAN, answer)
 
-    def save(self, path: pathlib.Path) -> None:
+    def save(self, path: pathlib.Path, *, flush: bool = True) -> None:
         """Write the model, with sidecars where it is too large for one file.
+
+        Args:
+            path: The file.
+            flush: As of ``write_atomically``.
 
         Raises:
             OutputFileError: A file can't be written.
         """
         stamp_checksum(self.model, path)
-        write_model(self.model, path)
+        write_model(self.model, path, flush=flush)
 
 
 def without_replaced_nodes(model: onnx.ModelProto) -> None:

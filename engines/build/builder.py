@@ -12,7 +12,7 @@ import onnx
 
 from trtnode.engines.artifact.cache import CachedEngine
 from trtnode.engines.artifact.envelope import Envelope, Place
-from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build import jobs
@@ -113,7 +113,7 @@ class EngineBuilder:
         order, backend = self._made[engine.key], get_backend(NATIVE_ENGINE)
         transformed = order.transformed()
         path = self._path(f"{engine.key}-rewritten")
-        write_model(with_float32_kernels(transformed.model), path)
+        write_temporary(with_float32_kernels(transformed.model), path)
         envelope = dataclasses.replace(
             order.envelope(path, transformed),
             backend=backend.name,
@@ -191,7 +191,7 @@ class EngineBuilder:
         context, segment = self._context, order.segment
         logger.info("Building %s with %s (%s)", segment.name, context.engine, counted(len(segment.nodes), "node"))
         model = context.folder / "segment.onnx"
-        write_model(transformed.model, model, link=True)
+        write_temporary(transformed.model, model, link=True)
         try:
             options = order.options_for(transformed)
             context.worker.call(jobs.build, timeout_s, context.engine, model, path, options)

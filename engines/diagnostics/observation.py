@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.build.tolerance import accumulates_quantized
 from trtnode.engines.errors import EngineError, ExecutionError
@@ -47,7 +47,7 @@ def run_natively(
         raise EngineError(f"{path}: a compiled model can't be the reference. Give the model that it was made from.")
     observed = [value for value in graph.tensors if value.name in names and value.producer() is not None]
     model = folder / "reference.onnx"
-    write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=observed, keep_defaults=True), model)
+    write_temporary(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=observed, keep_defaults=True), model)
     others: list[NativeSession] = []
     if accumulates_quantized(node.op_type for node in graph.nodes):
         others = [open_observed(model, unfused=True), open_observed(model, exact=False)]

@@ -133,7 +133,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return copied
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_change_of_an_envelope_is_refused_or_harmless(data: st.DataObject, compiled_proto: onnx.ModelProto) -> None:
     node = compiled_proto.graph.node[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.metadata
 import json
 import os
 import pathlib
@@ -284,7 +283,7 @@ def test_engines_hold_their_weights(backend: OpenVinoBackend, tmp_path: pathlib.
 def test_a_release_that_is_too_old_is_left_alone(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "2025.2.0")
+    monkeypatch.setattr("trtnode.engines.openvino.backend.installed_release", lambda: "2025.2.0")
     graph = "g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }"
     path = workshop.write(parse(graph))
 
@@ -297,10 +296,7 @@ def test_a_release_that_is_too_old_is_left_alone(
 def test_without_the_library_the_reason_says_which_release_is_needed(
     backend: OpenVinoBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def find(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr("importlib.metadata.version", find)
+    monkeypatch.setattr("trtnode.engines.openvino.backend.installed_release", lambda: None)
 
     assert str(backend.unavailable_reason()).startswith("OpenVINO is not installed here: 2026.4 or newer is needed")
 

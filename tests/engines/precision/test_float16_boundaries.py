@@ -298,7 +298,7 @@ def networks(draw: st.DrawFn) -> str:
     return f"g (float[4,64] x) => ({outputs}) {{ {' '.join(lines)} }}"
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(graph=networks())
 def test_float16_between_engines_changes_no_result(
     graph: str, compile_half: Callable[..., pathlib.Path], workshop: Workshop

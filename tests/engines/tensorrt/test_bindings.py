@@ -28,7 +28,7 @@ from trtnode.engines.tensorrt.labelling.parser import CODES
 ROOT = pathlib.Path(__file__).parents[3]
 RTX = "1.7.1.116"
 """Stands for TensorRT for RTX, in the release that is installed. It needs no empty library."""
-RELEASES = ("10.3.0", "10.13.3.9", "10.16.1.11", "11.0.0.114", "11.4.0.106", RTX)
+RELEASES = ("10.3.0", "10.13.3.9", "11.4.0.106", RTX)
 LIBRARIES = ("libnvinfer", "libnvinfer_plugin", "libnvonnxparser")
 SYMBOLS = (
     "createInferBuilder_INTERNAL createInferRefitter_INTERNAL createInferRuntime_INTERNAL createNvOnnxParser_INTERNAL"
