@@ -19,8 +19,8 @@ from workshop import Workshop
 Feeds = Mapping[str, Any]
 
 
-@pytest.mark.parametrize("opset", [7, 8, 9, 10, 11, 12, 13, 15, 17, 18, 20, 22, 24, 26])
-def test_every_opset_gives_the_answers_of_plain_onnxruntime(
+@pytest.mark.parametrize("opset", [7, 8, 9, 11, 13, 15, 17, 22, 26])
+def test_any_opset_gives_the_answers_of_plain_onnxruntime(
     opset: int, workshop: Workshop, plain: RunPlainly, same: AssertSame
 ) -> None:
     graph = """g (float[N,3,6,6] x, float[4,3,2,2] w, float[4] b) => (float[N,4] y, float[N,4,5,5] r)
