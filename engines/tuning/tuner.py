@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from trtnode.engines.artifact.cache import engine_key
 from trtnode.engines.artifact.compiled_model import CompiledModel
-from trtnode.engines.artifact.files import sha256_of_file
+from trtnode.engines.artifact.files import sha256_of_file, write_temporary
 from trtnode.engines.backends.build_environment import measuring_environment
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.options import Choice, CompileOptions
@@ -184,7 +184,7 @@ class Tuner:
 
     def _subject(self, partition: Partition, compiled: CompiledModel) -> timing.Subject:
         options, path = self._context.options, self._context.folder / "measured.onnx"
-        compiled.save(path)
+        write_temporary(compiled.model, path)
         return timing.Subject(
             compiled=path,
             source=self._context.source.path,
