@@ -17,17 +17,11 @@ import grpc
 import numpy as np
 import onnx_ir
 
-from trtnode.protos import (
-    DESCRIPTOR,
-    ModelInferRequest,
-    ModelInferResponse,
-    ServerReadyRequest,
-    ServerReadyResponse,
-)
+from trtnode.protos import ModelInferRequest, ModelInferResponse, ServerReadyRequest, ServerReadyResponse
 from trtnode.serving.protocol.tensors import to_raw
 from trtnode.serving.protocol.wire_signature import BYTES, DATATYPES, Datatype, WireTensor
+from trtnode.serving.service.rpc_table import SERVICE_NAME
 
-SERVICE = DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 START_SECONDS = 120.0
 PORTS = range(10_000, 32_768)
 """Ports below those that Linux assigns by itself."""
@@ -92,7 +86,7 @@ def inference_call(
     """
     request = inference_request(model, feeds)
     infer = channel.unary_unary(
-        f"/{SERVICE}/ModelInfer",
+        f"/{SERVICE_NAME}/ModelInfer",
         request_serializer=ModelInferRequest.SerializeToString,
         response_deserializer=ModelInferResponse.FromString,
     )
@@ -120,7 +114,7 @@ def wait_until_ready(channel: grpc.Channel, server: subprocess.Popen[bytes]) -> 
         RuntimeError: Its process ended, or the time limit passed.
     """
     ready = channel.unary_unary(
-        f"/{SERVICE}/ServerReady",
+        f"/{SERVICE_NAME}/ServerReady",
         request_serializer=ServerReadyRequest.SerializeToString,
         response_deserializer=ServerReadyResponse.FromString,
     )

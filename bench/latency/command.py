@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from trtnode.bench.environment import describe_environment, describe_load
 from trtnode.bench.latency.measurement import Measurement
 from trtnode.bench.latency.plan import Plan
-from trtnode.bench.latency.recipes import installed_peers
+from trtnode.bench.latency.recipes import PEERS
 from trtnode.bench.latency.subjects import LatencySubject, model_subjects, network_subjects
 from trtnode.bench.latency_report.page import render_page
 from trtnode.bench.latency_report.regression import compare_results
@@ -66,7 +66,7 @@ def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], co
     _check_folders(arguments.json, arguments.html)
     plan = Plan(
         precisions=arguments.precision,
-        peers=installed_peers() if "process" in arguments.via else [],  # peers run in process alone
+        peers=list(PEERS) if "process" in arguments.via else [],  # peers run in process alone
         engine=arguments.engine,
         via=arguments.via,
         threads=arguments.threads,

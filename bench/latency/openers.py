@@ -24,20 +24,20 @@ RunModel = Callable[[Feeds], Collection[Any]]
 Opener = Callable[[pathlib.Path, int | None], RunModel]
 """Loads a model with a number of threads per operator; None for the library's choice."""
 
-OPENVINO_PROVIDER = "OpenVINOExecutionProvider"
-
 
 def open_onnxruntime(model: pathlib.Path, threads: int | None) -> RunModel:
     """Load in ONNX Runtime alone, with its defaults: all optimizations, and threads that spin between runs."""
-    return _session(model, threads, "CPUExecutionProvider")
-
-
-def open_provider(model: pathlib.Path, threads: int | None) -> RunModel:
-    """Load in ONNX Runtime with its OpenVINO provider, which must be installed, in float32."""
-    options = {"device_type": "CPU", "precision": "FP32"}
+    options = onnxruntime.SessionOptions()
+    register(options)
     if threads is not None:
-        options["num_of_threads"] = str(threads)
-    return _session(model, threads, (OPENVINO_PROVIDER, options))
+        options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+
+    def run(feeds: Feeds) -> list[Any]:
+        answers: list[Any] = session.run(None, feeds)
+        return answers
+
+    return run
 
 
 def open_compiled(model: pathlib.Path, threads: int | None) -> RunModel:
@@ -77,19 +77,5 @@ def open_openvino(model: pathlib.Path, threads: int | None) -> RunModel:
             np.copyto(buffers[index], array)
         InferRequest.infer(request, {}, share_outputs=True, decode_strings=False)
         return [tensor.data.copy() for tensor in request.output_tensors]
-
-    return run
-
-
-def _session(model: pathlib.Path, threads: int | None, provider: str | tuple[str, dict[str, str]]) -> RunModel:
-    options = onnxruntime.SessionOptions()
-    register(options)
-    if threads is not None:
-        options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(str(model), options, providers=[provider])
-
-    def run(feeds: Feeds) -> list[Any]:
-        answers: list[Any] = session.run(None, feeds)
-        return answers
 
     return run

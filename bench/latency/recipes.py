@@ -8,14 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from trtnode.bench.latency.candidate_process import Recipe
-from trtnode.bench.latency.openers import (
-    OPENVINO_PROVIDER,
-    Opener,
-    open_compiled,
-    open_onnxruntime,
-    open_openvino,
-    open_provider,
-)
+from trtnode.bench.latency.openers import Opener, open_compiled, open_onnxruntime, open_openvino
 from trtnode.bench.latency.plan import Plan
 from trtnode.bench.latency_report.results import NATIVE
 from trtnode.engines.artifact.cache import EngineCache
@@ -24,7 +17,6 @@ from trtnode.engines.backends.names import PRECISION_NAMES
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.onnxruntime.library import onnxruntime
 from trtnode.engines.precision.options import AccuracyBudget, Calibration
 from trtnode.serving.cli.terminal.report import measured, sentences
 
@@ -38,17 +30,8 @@ PRECISIONS: Mapping[str, CompileOptions] = {
 """Options of the compilation for each precision. Only ``auto`` keeps to a budget of accuracy: random weights have thin
 margins, so the other precisions are measured whatever their accuracy."""
 
-PROVIDER = "onnxruntime-openvino"
-
-PEERS: Mapping[str, Opener] = {"openvino": open_openvino, PROVIDER: open_provider}
+PEERS: Mapping[str, Opener] = {"openvino": open_openvino}
 """Other systems that run a whole model, by the name of their setting."""
-
-
-def installed_peers() -> list[str]:
-    """Return the keys of ``PEERS`` that can run here; the usual onnxruntime lacks the OpenVINO provider."""
-    has_provider = OPENVINO_PROVIDER in onnxruntime.get_available_providers()
-    return [name for name in PEERS if name != PROVIDER or has_provider]
-
 
 CACHE_BYTES = 10**11
 """Size of the cache, enough for one model's engines."""

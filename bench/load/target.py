@@ -10,9 +10,9 @@ import grpc
 from trtnode import protos
 from trtnode.bench.load.errors import ModelNotReadyError, UnknownModelError, UnreachableError, WrongProtocolError
 from trtnode.protos import ModelMetadataRequest, ModelMetadataResponse, ModelReadyRequest, ServerLiveRequest
+from trtnode.serving.service.rpc_table import INFER_RPC, SERVICE_NAME
 
-SERVICE = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
-INFER_METHOD = f"/{SERVICE}/ModelInfer"
+INFER_METHOD = f"/{SERVICE_NAME}/{INFER_RPC}"
 
 ANSWER_S = 10.0
 """Time limit of calls that describe server and model."""
@@ -48,7 +48,7 @@ class Target:
 def call(channel: grpc.Channel, rpc: str, request: Any, timeout_s: float = ANSWER_S) -> Any:
     """Call a method of the inference service once; see `Target.call`."""
     method = channel.unary_unary(
-        f"/{SERVICE}/{rpc}",
+        f"/{SERVICE_NAME}/{rpc}",
         request_serializer=type(request).SerializeToString,
         response_deserializer=getattr(protos, f"{rpc}Response").FromString,
     )

@@ -28,9 +28,10 @@ from benchmarks.attacks.bombs import BOMBS
 from benchmarks.attacks.server import AttackedServer
 from benchmarks.soak.process_stats import StatsSampler, read_stats
 from trtnode.bench.load.arguments import amount
-from trtnode.bench.server_process import SERVICE, UNLIMITED, inference_call
+from trtnode.bench.server_process import UNLIMITED, inference_call
 from trtnode.protos import RepositoryModelLoadRequest, RepositoryModelLoadResponse
 from trtnode.serving.cli.command import positive
+from trtnode.serving.service.rpc_table import SERVICE_NAME
 
 MOST_MB = 300.0
 MOST_REFUSAL_S = 10.0
@@ -91,7 +92,7 @@ def load_bombs(
     accepted, longest, count = [], 0.0, 0
     with grpc.insecure_channel(address, options=UNLIMITED) as channel:
         load = channel.unary_unary(
-            f"/{SERVICE}/RepositoryModelLoad",
+            f"/{SERVICE_NAME}/RepositoryModelLoad",
             request_serializer=RepositoryModelLoadRequest.SerializeToString,
             response_deserializer=RepositoryModelLoadResponse.FromString,
         )

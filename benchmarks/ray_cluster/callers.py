@@ -13,8 +13,9 @@ from types import TracebackType
 import grpc
 import numpy as np
 
-from trtnode.bench.server_process import SERVICE, inference_request
+from trtnode.bench.server_process import inference_request
 from trtnode.protos import ModelInferRequest, ModelInferResponse
+from trtnode.serving.service.rpc_table import SERVICE_NAME
 
 TIMEOUT_S = 60.0
 """As long as a client waits for an answer."""
@@ -109,7 +110,7 @@ class Callers:
             f"127.0.0.1:{self._port}", options=[("grpc.use_local_subchannel_pool", 1)]
         ) as channel:
             infer = channel.unary_unary(
-                f"/{SERVICE}/ModelInfer",
+                f"/{SERVICE_NAME}/ModelInfer",
                 request_serializer=ModelInferRequest.SerializeToString,
                 response_deserializer=ModelInferResponse.FromString,
             )

@@ -19,8 +19,9 @@ from benchmarks.soak.expected_answers import CheckedRequest, SoakModel, as_array
 from benchmarks.soak.mutators import Mutator
 from benchmarks.soak.outcomes import Outcome, outcome_of
 from trtnode import protos
-from trtnode.bench.load.target import INFER_METHOD, SERVICE, call
+from trtnode.bench.load.target import INFER_METHOD, call
 from trtnode.protos import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
+from trtnode.serving.service.rpc_table import SERVICE_NAME
 
 ANSWER_S = 60.0
 """Time limit of an answer; a later one counts as lost."""
@@ -29,7 +30,7 @@ STREAMED = 20
 """Number of requests of one stream."""
 
 _CODES = grpc.StatusCode
-STREAM_METHOD = f"/{SERVICE}/ModelStreamInfer"
+STREAM_METHOD = f"/{SERVICE_NAME}/ModelStreamInfer"
 OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 """Channel option: without it, all channels of a process share one connection."""
 

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import logging
-from collections.abc import Collection
 from typing import Literal, TypeAlias, get_args
-
-logger = logging.getLogger(__name__)
 
 LibraryName: TypeAlias = Literal["tensorrt", "tensorrt-rtx", "openvino", "sparse"]
 PrecisionName: TypeAlias = Literal["fp32", "fp16", "bf16", "int8", "fp8", "int4"]
@@ -59,9 +54,6 @@ TARGET_NAMES: tuple[TargetName, ...] = get_args(TargetName)
 REWRITE_NAMES: tuple[RewriteName, ...] = get_args(RewriteName)
 """Rules of ``trtnode.partitioner.passes.rewrites.rules``, which can't be imported without its libraries."""
 
-REMOVED_REWRITES = ("batch-norm", "common-subexpressions", "gelu-tanh", "group-norm", "mish", "rms-norm", "tanh")
-"""Rules of earlier versions. They may still be left out."""
-
 ALL_REWRITES = "all"
 """Stands for all of them where a user leaves them out."""
 
@@ -84,28 +76,10 @@ RANGES_SUFFIX = ".json"
 """Of a calibration table; samples are never JSON."""
 
 
-def left_out(names: Collection[str] | None) -> tuple[str, ...]:
-    """Return the equal rewrites that values of ``--no-optimize`` leave out."""
-    return REWRITE_NAMES if ALL_REWRITES in (names or ()) else known_rewrites(names or ())
-
-
-def known_rewrites(names: Collection[str]) -> tuple[str, ...]:
-    """Return names of rewrites without those of earlier versions, which the log tells."""
-    for name in names:
-        if name in REMOVED_REWRITES:
-            _tell_removed(name)
-    return tuple(name for name in names if name not in REMOVED_REWRITES)
-
-
-@functools.cache
-def _tell_removed(name: str) -> None:
-    """Log once that a rewrite can be left out without any effect."""
-    logger.warning("The rewrite %s is done no more, so leaving it out (no_optimize) has no effect", name)
-
-
 def rewrite_problem(name: object) -> str | None:
-    """Return the reason for which there is no such rewrite, with those that there are; None if there is one."""
-    return None if name in REWRITE_NAMES + REMOVED_REWRITES else f"is no rewrite; there are {', '.join(REWRITE_NAMES)}"
+    """Return the reason for which no such rewrite can be left out, with those that can; None if one can."""
+    known = name in (*REWRITE_NAMES, ALL_REWRITES)
+    return None if known else f"is no rewrite; there are {', '.join(REWRITE_NAMES)}"
 
 
 def target_problem(name: str) -> str | None:

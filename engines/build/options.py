@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
-from trtnode.engines.backends.names import ALL_REWRITES, LIBRARY_NAMES, REWRITE_NAMES, SPARSE, left_out, rewrite_problem
+from trtnode.engines.backends.names import ALL_REWRITES, LIBRARY_NAMES, REWRITE_NAMES, SPARSE, rewrite_problem
 from trtnode.engines.backends.plugins import engine_problem
 from trtnode.engines.backends.shape_range import Profile, profiles_of
 from trtnode.engines.precision.options import PrecisionOptions
@@ -30,10 +30,6 @@ class Choice(enum.Enum):
     MEASURED = "chosen by a brief measurement"
     ESTIMATED = "chosen by the estimate"
     ALL = "all kept"
-
-
-def _rewrite_problem(name: object) -> str | None:
-    return None if name == ALL_REWRITES else rewrite_problem(name)
 
 
 def _every_engine() -> bool:
@@ -138,7 +134,7 @@ class CompileOptions(EngineOptions, PrecisionOptions, ChoiceOptions):
             metavar="NAME",
             bare=ALL_REWRITES,
             choices=(*REWRITE_NAMES, ALL_REWRITES),
-            check=_rewrite_problem,
+            check=rewrite_problem,
         ),
     ] = ()
     reference: Annotated[
@@ -167,4 +163,4 @@ class CompileOptions(EngineOptions, PrecisionOptions, ChoiceOptions):
     @property
     def rewrites_left_out(self) -> tuple[str, ...]:
         """The names of the equal rewrites to leave out."""
-        return left_out(self.no_optimize)
+        return REWRITE_NAMES if ALL_REWRITES in self.no_optimize else self.no_optimize

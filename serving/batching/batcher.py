@@ -20,7 +20,7 @@ import numpy as np
 
 from trtnode.serving.batching.concatenation import BatchMemory, Feeds, split
 from trtnode.serving.batching.length_batches import LengthBatches
-from trtnode.serving.batching.policy import BatchLimits, LatencyController, next_batch
+from trtnode.serving.batching.policy import BatchLimits, next_batch
 from trtnode.serving.batching.queued_request import Outcome, Then, WaitingRequest, batch_key, check_rows
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError, InvalidRequestError, QueueFullError, QueueTimeoutError
@@ -74,8 +74,6 @@ class DynamicBatcher:
         self._limits = BatchLimits(
             config.max_batch_size, config.max_queue_delay_us * 1000, frozenset(config.preferred_batch_sizes)
         )
-        self._configured = self._limits
-        self._controllers: dict[str, LatencyController] = {}
         self._lock = threading.Lock()
         self._queue: list[WaitingRequest] = []  # in the order in which they are to run
         self._idle = [BatchMemory(config.max_batch_size) for _ in range(instances)]
@@ -177,10 +175,6 @@ class DynamicBatcher:
         started_ns = time.perf_counter_ns()
         outcomes = self._outcomes(work.batch, work.memory)
         with self._lock:
-            rows = sum(one.rows for one in work.batch)
-            if self._config.adaptive and rows:
-                controller = self._controller(work.batch[0].durations.variant)
-                self._limits = controller.observe(rows, time.perf_counter_ns() - started_ns)
             self._idle.append(work.memory)
             self._present -= len(work.batch)
             if (following := self._next_work()) is not None:  # it begins before these answers are written
@@ -188,14 +182,6 @@ class DynamicBatcher:
         for one, outcome in zip(work.batch, outcomes, strict=True):
             one.durations.queue = started_ns - one.arrived_ns
             one.then(outcome)
-
-    def _controller(self, variant: str) -> LatencyController:
-        """Return the controller of a variant: each learns its own times."""
-        if variant not in self._controllers:
-            assert self._config.latency_target_ms is not None, "the configuration was checked"
-            target_ns = int(self._config.latency_target_ms * 1e6)
-            self._controllers[variant] = LatencyController(target_ns, self._configured)
-        return self._controllers[variant]
 
     def _outcomes(self, batch: Sequence[WaitingRequest], memory: BatchMemory) -> Sequence[Outcome]:
         if len(batch) > 1:

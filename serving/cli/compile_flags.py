@@ -14,15 +14,6 @@ from trtnode.partitioner.options import Declared, choices_of, each_option, made_
 from trtnode.serving.cli.command import flag, number
 from trtnode.serving.errors import InvalidOptionError
 
-RENAMED_FLAGS = {
-    "--build-timeout": "--build-timeout-s",
-    "--inputs": "--check-inputs",
-    "--precision-rule": "--precision-rules",
-    "--shape": "--shapes",
-    "--target": "--targets",
-}
-"""Flags that are accepted for the sake of older scripts, and what they are called now."""
-
 OPTIONS: Mapping[str, Declared] = {one.name: one for _, one in each_option(CompileOptions)}
 _TITLES = {"": "options of the compilation", "tensorrt": "TensorRT options"}
 

@@ -17,7 +17,6 @@ from typing import NoReturn
 from trtnode.engines.sparse.library import instructions, missing_reason
 from trtnode.partitioner.errors import ProjectError
 from trtnode.serving.cli.command import Command, add_common_options
-from trtnode.serving.cli.compile_flags import RENAMED_FLAGS
 from trtnode.serving.errors import CommandLoadError
 from trtnode.serving.telemetry.logs import StderrHandler, TextFormatter
 
@@ -102,7 +101,7 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Command]:
     command.configure(parser)
     add_common_options(parser)
     given = argparse.Namespace(debug=options.debug, log_level=options.log_level)
-    arguments, unknown = parser.parse_known_args(_with_new_names(parser, options.arguments), given)
+    arguments, unknown = parser.parse_known_args(options.arguments, given)
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{_nearest(parser, unknown)}")
     return arguments, command
@@ -115,18 +114,6 @@ def _parts() -> Iterator[str]:
         found = next(iter(importlib.metadata.distributions(name=name)), None)
         yield f"{name} {found.version if found else 'is not installed'}"
     yield missing_reason() or f"engine sparse: kernels for {instructions()}"
-
-
-def _with_new_names(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Iterator[str]:
-    """Yield the arguments with flags by their names of today, and tell which were called otherwise."""
-    for argument in argv:
-        name, equals, value = argument.partition("=")
-        new = RENAMED_FLAGS.get(name)
-        if new is None or name in parser._option_string_actions or new not in parser._option_string_actions:
-            yield argument
-        else:
-            sys.stderr.write(f"trtnode: {name} is called {new} now\n")
-            yield f"{new}{equals}{value}"
 
 
 def _nearest(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> str:

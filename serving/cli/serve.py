@@ -29,12 +29,7 @@ def _configure_serve(parser: argparse.ArgumentParser) -> None:
     port = number(0, LAST_PORT, whole=True)
     ports = parser.add_argument_group("ports, instead of those of servable.yaml")
     ports.add_argument("--host", metavar="H", help="address to listen on; default: 127.0.0.1")
-    ports.add_argument(
-        "--port",
-        type=number(0, LAST_PORT, whole=True),
-        metavar="P",
-        help="gRPC port, 0 for any free one; default: 8001",
-    )
+    ports.add_argument("--port", type=port, metavar="P", help="gRPC port, 0 for any free one; default: 8001")
     ports.add_argument("--http-port", type=port, metavar="P", help="HTTP port; default: 8002")
     one = parser.add_argument_group("options of MODEL")
     one.add_argument(

@@ -13,7 +13,6 @@ from pydantic_core import ErrorDetails
 from trtnode.serving.config.checks import cluster_problems, scaling_problems, setting_problems
 from trtnode.serving.errors import ConfigError, Problem
 from trtnode.serving.schema.model import ModelConfig
-from trtnode.serving.schema.options import RENAMED_KEYS
 from trtnode.serving.schema.problems import contrast, field_text, problem_at, structure_text
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.schema.yaml_reader import Location, YamlProblemError, YamlTree, read_yaml
@@ -116,6 +115,5 @@ def _place(error: ErrorDetails, tree: YamlTree) -> Location:
     """Return the location in the file: without the branches of a choice that pydantic names on the way."""
     place: Location = ()
     for step in error["loc"]:
-        before = next((tuple(old.split(".")) for old, new in RENAMED_KEYS.items() if new == step), ())
-        place = next((one for one in ((*place, step), (*place, *before)) if one in tree.lines), place)
+        place = (*place, step) if (*place, step) in tree.lines else place
     return (*place, error["loc"][-1]) if error["type"] == "missing" else place

@@ -14,8 +14,8 @@ from trtnode.serving.telemetry.logs import OneASecond
 logger = logging.getLogger(__name__)
 logger.addFilter(OneASecond())
 
-PATIENCE_S = 60.0
-"""The longest time that a client may take nothing, and a second more for each megabyte of an answer."""
+PATIENCE_S, BYTES_A_SECOND = 60.0, 1e6
+"""The longest time that a client may take nothing, and the rate at which it gets more for what it is owed."""
 STALL_S = 0.25
 """A client that has taken nothing for so long makes room for others."""
 CHECK_S = 1.0
@@ -115,7 +115,7 @@ class Owed:
             left = self.total
             for debtor, debt in sorted(self._debts.items(), key=lambda one: one[1].since):
                 idle = now - debt.since
-                if idle > PATIENCE_S + debt.size / 1e6 or (idle > STALL_S and left > self._most):
+                if idle > PATIENCE_S + debt.size / BYTES_A_SECOND or (idle > STALL_S and left > self._most):
                     left -= debt.size
                     dropped.append(debtor)
         for one in dropped:

@@ -27,7 +27,7 @@ from trtnode.serving.grpc.direct import DirectCall, DirectMethod, missing_parts
 from trtnode.serving.grpc.direct_streams import DirectStream
 from trtnode.serving.grpc.owed import Owed
 from trtnode.serving.grpc.reflection import reflect
-from trtnode.serving.grpc.servicer import GrpcServicer
+from trtnode.serving.grpc.servicer import unary_rpcs
 from trtnode.serving.grpc.streams import Streams
 from trtnode.serving.grpc.unary_rpc import UnaryRpc
 from trtnode.serving.schema.server import ServerConfig
@@ -77,7 +77,7 @@ class GrpcServer:
         self._shares_port = host.rpcs.is_broadcast
         self._certificates = Certificates("grpc", config.grpc.tls) if config.grpc.tls else None
         self._health = health.HealthService()
-        self._rpcs = GrpcServicer(host).unary_rpcs(config.grpc.max_message_mb << 20)
+        self._rpcs = unary_rpcs(host, config.grpc.max_message_mb << 20)
         self._owed = Owed(config.limits.stream_buffer_mb << 20)
         self._streams = Streams(self._rpcs[INFER_RPC], config.limits.streams, self._owed)
         self._direct: list[DirectMethod] = []

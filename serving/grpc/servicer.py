@@ -1,4 +1,4 @@
-"""The handlers of gRPC's calls: inference, streams of it, and every other unary RPC."""
+"""The unary RPCs of the gRPC port: inference, and every other."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ from trtnode.serving.service.inference import Inference
 from trtnode.serving.service.rpc_table import INFER_RPC, messages_of, pool_of
 from trtnode.serving.service.unary_rpcs import Method
 
-RAW_FIELDS = {INFER_RPC: ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER}
-"""The field of an RPC's requests that is cut out of long ones."""
-
 
 class GrpcInference(Inference):
     """An inference request as a protocol message; see ``Inference``."""
@@ -39,36 +36,31 @@ class GrpcInference(Inference):
         return cache.encode(request, arrays, self.id)
 
 
-class GrpcServicer:
-    """Makes the handlers of ``inference.GRPCInferenceService``."""
+def unary_rpcs(host: ModelHost, most: int = MOST_BYTES) -> dict[str, UnaryRpc]:
+    """Return each unary RPC of ``inference.GRPCInferenceService``, by its name.
 
-    def __init__(self, host: ModelHost) -> None:
-        self._service = host.service
-        self._pools = host.pools
-        self._rpcs = host.rpcs
-        self._authorizer = host.authorizer
+    Args:
+        host: Answers.
+        most: Bytes that a compressed request may stand for.
+    """
 
-    def unary_rpcs(self, most: int = MOST_BYTES) -> dict[str, UnaryRpc]:
-        """Return each unary RPC, by its name.
+    def infer(request: ModelInferRequest, call: Call) -> None:
+        host.service.accept(GrpcInference(request, call))
 
-        Args:
-            most: Bytes that a compressed request may stand for.
-        """
-        answers = {rpc: self._in_pool(rpc, method) for rpc, method in self._rpcs.shared_methods.items()}
-        answers[INFER_RPC] = self._infer
-        return {
-            rpc: UnaryRpc(rpc, parser_of(messages_of(rpc)[0]), answer, self._authorizer, RAW_FIELDS.get(rpc, 0), most)
-            for rpc, answer in answers.items()
-        }
+    answers = {rpc: _in_pool(host, rpc, method) for rpc, method in host.rpcs.shared_methods.items()}
+    answers[INFER_RPC] = infer
+    cut = {INFER_RPC: ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER}
+    return {
+        rpc: UnaryRpc(rpc, parser_of(messages_of(rpc)[0]), answer, host.authorizer, cut.get(rpc, 0), most)
+        for rpc, answer in answers.items()
+    }
 
-    def _in_pool(self, rpc: str, method: Method) -> Answer:
-        pool = pool_of(rpc, self._pools, is_broadcast=self._rpcs.is_broadcast)
 
-        def answer(request: Any, call: Call) -> None:
-            call.watch()
-            pool.run(lambda: call.answer_rpc(rpc, request, lambda: method(request).SerializeToString()))
+def _in_pool(host: ModelHost, rpc: str, method: Method) -> Answer:
+    pool = pool_of(rpc, host.pools, is_broadcast=host.rpcs.is_broadcast)
 
-        return answer
+    def answer(request: Any, call: Call) -> None:
+        call.watch()
+        pool.run(lambda: call.answer_rpc(rpc, request, lambda: method(request).SerializeToString()))
 
-    def _infer(self, request: ModelInferRequest, call: Call) -> None:
-        self._service.accept(GrpcInference(request, call))
+    return answer

@@ -18,14 +18,13 @@ from trtnode.engines.build.options import CompileOptions
 from trtnode.protos import ModelConfig as TritonConfig
 from trtnode.serving.errors import InvalidRequestError, ModelChangeError
 from trtnode.serving.schema.model import OPTIONS, ModelConfig
-from trtnode.serving.schema.options import RENAMED_KEYS
 from trtnode.serving.schema.problems import structure_text, written
 from trtnode.serving.triton.conversion import model_of, problems_of, triton_config
 
 logger = logging.getLogger(__name__)
 
 OVERRIDABLE = (
-    "versions", "engine", "precision", "measure", "tune", "no_optimize", "optimize", "nan", "partition", "batching",
+    "versions", "engine", "precision", "measure", "tune", "no_optimize", "nan", "partition", "batching",
     "instances", "threads", "warmup",
 )  # fmt: skip
 """Keys of a model in servable.yaml that a request may set. None of them is a path on the server."""
@@ -196,8 +195,7 @@ def _settings(config: ModelConfig, given: Mapping[str, Any]) -> dict[str, object
         raise InvalidRequestError(f"config: {place}: {structure_text(located)}") from None
     for key, text in read.batching.problems() if read.batching else ():
         raise InvalidRequestError(f"config: batching.{key}: {text}")
-    names = {RENAMED_KEYS.get(key) or key for key in given}
-    options = {name: getattr(read.options, name) for name in names if hasattr(read.options, name)}
+    options = {key: getattr(read.options, key) for key in given if hasattr(read.options, key)}
     kept = {key: getattr(read, key) for key in given if key in ModelConfig.model_fields}
     return {**kept, OPTIONS: dataclasses.replace(config.options, **options)}
 

@@ -57,7 +57,7 @@ class ClusterHttpApp(OpsApp):
         infer, explain = self.guarded(INFER_RPC, self._relay), self.guarded("ModelConfig", self._relay)
         return [
             *super().routes(),
-            *(Route(page.path, explain) for page in EXPLANATIONS),
+            *(Route(path, explain) for path in EXPLANATIONS),
             *(Route(method.path, self._method(method), methods=[method.verb]) for method in METHODS),
             *(Route(path, infer, methods=["POST"]) for path in INFERENCE),
         ]
@@ -69,7 +69,7 @@ class ClusterHttpApp(OpsApp):
             reply = await self._cluster.answer(method.rpc, message, Caller(peer_of(request), ()))
             if isinstance(reply, Failure):
                 return JSONResponse({"error": reply.details}, HTTP_STATUSES[grpc.StatusCode[reply.code]])
-            status, facts = method.answer.write(messages_of(method.rpc)[1].FromString(reply))
+            status, facts = method.write(messages_of(method.rpc)[1].FromString(reply))
             return JSONResponse(facts, status)
 
         return self.guarded(method.rpc, handle)

@@ -12,7 +12,7 @@ import grpc
 from ray import serve
 
 from trtnode.serving.errors import ModelLoadFailedError
-from trtnode.serving.grpc.servicer import GrpcServicer
+from trtnode.serving.grpc.servicer import unary_rpcs
 from trtnode.serving.models.loader import engine_loader
 from trtnode.serving.ray_serve.messages import Caller, Failure, HttpAnswer, HttpRequest, Reply, ask
 from trtnode.serving.ray_serve.metrics import labelled
@@ -63,7 +63,7 @@ class ModelReplica:
         """
         write_logs(config)
         self._host = ModelHost(_on_all_cores(config), engine_loader(config))
-        self._rpcs = GrpcServicer(self._host).unary_rpcs()
+        self._rpcs = unary_rpcs(self._host)
         self._http = HttpApp(config, self._host, list).asgi()
         _load(self._host)
 

@@ -74,9 +74,9 @@ class HttpApp(OpsApp):
         inference = self.guarded(INFER_RPC, self._infer)
         return [
             *super().routes(),
-            *(Route(page.path, show_page) for page in STATUS_PAGES),
-            Route(STATUS.path, self.guarded(STATUS.path, self._show_status)),
-            *(Route(page.path, explain) for page in EXPLANATIONS),
+            *(Route(path, show_page) for path in STATUS_PAGES),
+            Route(STATUS, self.guarded(STATUS, self._show_status)),
+            *(Route(path, explain) for path in EXPLANATIONS),
             *(Route(method.path, self._method(method), methods=[method.verb]) for method in METHODS),
             *(Route(path, inference, methods=["POST"]) for path in INFERENCE),
         ]
@@ -86,7 +86,7 @@ class HttpApp(OpsApp):
         pool = pool_of(method.rpc, self._pools, is_broadcast=self._rpcs.is_broadcast)
 
         def respond(message: Any) -> Response:
-            status, facts = method.answer.write(rpc(message))
+            status, facts = method.write(rpc(message))
             return JSONResponse(facts, status)
 
         def work(message: Any, grant: Grant, call: RestCall) -> Any:

@@ -1,14 +1,13 @@
-"""Protocol messages as JSON and back, and their schemas: REST has the messages of gRPC, field for field."""
+"""Protocol messages as JSON and back: REST has the messages of gRPC, field for field."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import ParseDict, ParseError
 
 from trtnode.protos import InferParameter, LogSettingsRequest, ModelRepositoryParameter, TraceSettingRequest
@@ -26,29 +25,6 @@ def as_json(message: Any) -> dict[str, Any]:
         for field in message.DESCRIPTOR.fields
         if not field.has_presence or message.HasField(field.name)
     }
-
-
-def message_schema(message: Any, fields: Collection[str] = ()) -> dict[str, Any]:
-    """Return the JSON Schema of what ``as_json`` writes of a message and ``fill`` reads.
-
-    Args:
-        message: Its descriptor.
-        fields: The fields that count; none for all.
-    """
-    if message.name == "SettingValue" and message.fields[0].is_repeated:  # of tracing: a text, or several
-        return {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]}
-    if [oneof.name for oneof in message.oneofs] == ["parameter_choice"]:  # a value of one of these types
-        return {"type": sorted({_TYPES[field.cpp_type] for field in message.fields})}
-    found = [field for field in message.fields if not fields or field.name in fields]
-    return {"type": "object", "properties": {field.name: field_schema(field) for field in found}}
-
-
-def field_schema(field: Any) -> dict[str, Any]:
-    """Return the JSON Schema of a field, given its descriptor."""
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        inner = field.message_type.fields_by_name["value"]
-        return {"type": "object", "additionalProperties": _item_schema(inner)}
-    return {"type": "array", "items": _item_schema(field)} if field.is_repeated else _item_schema(field)
 
 
 def read_object(body: bytes) -> dict[str, Any]:
@@ -113,28 +89,6 @@ def log_settings(values: Mapping[str, Any]) -> dict[str, LogSettingsRequest.Sett
         InvalidRequestError: A value has no type of the protocol.
     """
     return {name: _log_setting(name, value) for name, value in values.items()}
-
-
-_TYPES = {
-    FieldDescriptor.CPPTYPE_BOOL: "boolean",
-    FieldDescriptor.CPPTYPE_DOUBLE: "number",
-    FieldDescriptor.CPPTYPE_FLOAT: "number",
-    FieldDescriptor.CPPTYPE_ENUM: "string",
-    FieldDescriptor.CPPTYPE_INT32: "integer",
-    FieldDescriptor.CPPTYPE_INT64: "integer",
-    FieldDescriptor.CPPTYPE_STRING: "string",
-    FieldDescriptor.CPPTYPE_UINT32: "integer",
-    FieldDescriptor.CPPTYPE_UINT64: "integer",
-}
-"""JSON's types of protobuf's; bytes, which are strings in base64, have the type of text."""
-
-
-def _item_schema(field: Any) -> dict[str, Any]:
-    if field.message_type is not None:
-        return message_schema(field.message_type)
-    if field.enum_type is not None:
-        return {"enum": [value.name for value in field.enum_type.values]}
-    return {"type": _TYPES[field.cpp_type]}
 
 
 def _json_value(field: Any, value: Any) -> Any:

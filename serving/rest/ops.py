@@ -17,8 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trtnode.serving.errors import ForbiddenError, TooLargeError, UnauthenticatedError, UnavailableError
 from trtnode.serving.rest.inference import error_answer, peer_of
-from trtnode.serving.rest.openapi import openapi_text
-from trtnode.serving.rest.routes import LIVEZ, METRICS, OPENAPI, READYZ
+from trtnode.serving.rest.routes import LIVEZ, METRICS, READYZ
 from trtnode.serving.security.authorization import MODEL_FIELDS, Authorizer
 from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.status import status_of
@@ -30,10 +29,10 @@ Handler = Callable[[Request, Grant], Awaitable[Response]]
 """Answers a request that may come in, given what its sender may do."""
 
 
-PROBES = (LIVEZ.path, READYZ.path, "/v2/health/live", "/v2/health/ready")
+PROBES = (LIVEZ, READYZ, "/v2/health/live", "/v2/health/ready")
 """The paths that also answer while every connection has a request that runs."""
 
-KNOWN = "/v2/..., /metrics, /livez, /readyz, /openapi.json and the status page /"
+KNOWN = "/v2/..., /metrics, /livez, /readyz and the status page /"
 """The paths that there are."""
 
 
@@ -68,10 +67,9 @@ class OpsApp:
     def routes(self) -> list[Route]:
         """Return the paths and what answers them."""
         return [
-            Route(LIVEZ.path, _livez),
-            Route(READYZ.path, self._readyz),
-            Route(METRICS.path, self.guarded(METRICS.path, self._show_metrics)),
-            Route(OPENAPI.path, self.guarded(OPENAPI.path, _show_openapi)),
+            Route(LIVEZ, _livez),
+            Route(READYZ, self._readyz),
+            Route(METRICS, self.guarded(METRICS, self._show_metrics)),
         ]
 
     def guarded(self, what: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
@@ -134,10 +132,6 @@ def only_probes(app: ASGIApp) -> ASGIApp:
 
 async def _livez(_request: Request) -> Response:
     return _text(200, "live")
-
-
-async def _show_openapi(_request: Request, _grant: Grant) -> Response:
-    return Response(openapi_text(), media_type=OPENAPI.media_type)
 
 
 def _failed(error: Exception, what: str) -> Response:

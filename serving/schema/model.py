@@ -27,7 +27,7 @@ from trtnode.serving.schema.fields import (
     Size,
     VersionNumber,
 )
-from trtnode.serving.schema.options import section_of, with_new_names
+from trtnode.serving.schema.options import section_of
 from trtnode.serving.schema.pipeline import Postprocess, Preprocess
 from trtnode.serving.schema.scaling import ScalingConfig
 
@@ -63,10 +63,6 @@ class BatchingConfig(Section):
     """Longest time in the queue, in milliseconds."""
     priority_levels: Cores = 1
     """Number of priorities that requests may name."""
-    adaptive: bool = False
-    """Choose delay and batch size from measured times."""
-    latency_target_ms: Milliseconds | None = None
-    """The bound of adaptive batching on the 99th percentile, in milliseconds."""
     _own_timeout: bool = pydantic.PrivateAttr(False)
 
     def keep_own_timeout(self, *, always: bool) -> None:
@@ -95,10 +91,6 @@ class BatchingConfig(Section):
             if size > self.max_batch_size:
                 text = f"{size} is more than max_batch_size ({self.max_batch_size}); leave it out or raise that"
                 yield "preferred_batch_sizes", text
-        if self.adaptive and self.latency_target_ms is None:
-            yield "adaptive", "needs a target; add latency_target_ms"
-        if self.latency_target_ms is not None and not self.adaptive:
-            yield "latency_target_ms", "has no effect without adaptive: true; add it or leave this out"
 
 
 class LengthsConfig(Section):
@@ -268,7 +260,7 @@ class ModelConfig(Section):
             return data
         if OPTIONS in data:
             raise ValueError(f"has no key {OPTIONS!r}; write its keys in the model itself")
-        keys = with_new_names(data)
+        keys = dict(data)
         options = {
             one.field.name: keys.pop(one.field.name) for one in declared(CompileOptions) if one.field.name in keys
         }

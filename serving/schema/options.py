@@ -1,31 +1,20 @@
-"""Makes sections of servable.yaml of the dataclasses of options, and knows the names that keys have had before."""
+"""Makes sections of servable.yaml of the dataclasses of options."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
 import functools
-import logging
 import pathlib
 import types
 import typing
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import pydantic
 from pydantic import Field
 
-from trtnode.engines.backends.names import known_rewrites
 from trtnode.partitioner.options import Option, declared
 from trtnode.serving.schema.fields import CalibrationSource, ConfigPath, Section
-
-logger = logging.getLogger(__name__)
-
-RENAMED_KEYS = {"optimize": "no_optimize", "tensorrt.build_timeout_s": "build_timeout_s"}
-"""Keys of a model that are accepted for the sake of older files, and what they are called now."""
-
-REMOVED_KEYS = {"approximate": "activations stay exact, since no approximation of one was faster where it stands"}
-"""Keys of a model that are accepted without any effect, and what happens instead."""
 
 
 @functools.cache
@@ -82,26 +71,3 @@ def _check(option: Option, value: object) -> object:
     if option.check is not None and (problem := option.check(value)):
         raise ValueError(problem)
     return value
-
-
-def with_new_names(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model's keys by their names of today, and log those that were called otherwise."""
-    renamed = dict(model)
-    for old, new in RENAMED_KEYS.items():
-        *sections, key = old.split(".")
-        section = renamed.get(sections[0]) if sections else renamed
-        if not isinstance(section, Mapping) or key not in section or new in renamed:
-            continue
-        logger.warning("Model %s: the key %s is called %s now", model.get("name", ""), old, new)
-        value = section[key]
-        left = {name: one for name, one in section.items() if name != key}
-        renamed = {**renamed, sections[0]: left} if sections else left
-        if isinstance(value, Mapping):  # true keeps a rewrite
-            value = [name for name, wanted in value.items() if wanted is False]
-        renamed[new] = value
-    if isinstance(left_out := renamed.get("no_optimize"), list):
-        renamed["no_optimize"] = list(known_rewrites(left_out))
-    for key in renamed.keys() & REMOVED_KEYS.keys():
-        logger.warning("Model %s: the key %s has no effect now: %s", model.get("name", ""), key, REMOVED_KEYS[key])
-        del renamed[key]
-    return renamed

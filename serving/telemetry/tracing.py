@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 
@@ -23,7 +24,7 @@ from opentelemetry.util.types import Attributes
 from trtnode.serving.telemetry.request_stats import Durations, Execution
 
 SERVICE_NAME = "trtnode"
-FLUSH_MS = 2000
+FLUSH_S = 2.0
 """The longest time that the last spans may take to leave when the server stops."""
 
 Headers = Callable[[], Iterable[tuple[str, str | bytes]]]
@@ -53,7 +54,8 @@ class Tracing:
         name = os.environ.get("OTEL_SERVICE_NAME", SERVICE_NAME)
         resource = Resource.create({"service.name": name, "service.version": version})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=otlp_endpoint)))
+        self._exporter = OTLPSpanExporter(endpoint=otlp_endpoint)
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer(SERVICE_NAME, version)
 
     def begin(self, headers: Headers) -> RequestTrace | None:
@@ -67,9 +69,11 @@ class Tracing:
         return RequestTrace(self._tracer, span) if span.is_recording() else None
 
     def close(self) -> None:
-        """Send what is left."""
-        self._provider.force_flush(FLUSH_MS)
+        """Send what is left. A collector that is away would be tried again for longer than the server has."""
+        end = threading.Timer(FLUSH_S, self._exporter.shutdown)
+        end.start()
         self._provider.shutdown()
+        end.cancel()
 
 
 class RequestTrace:

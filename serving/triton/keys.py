@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from trtnode.protos import ModelConfig, ModelInstanceGroup
+from trtnode.protos import ModelInstanceGroup
 
 PLATFORMS = ("", "onnxruntime", "onnxruntime_onnx", "openvino")
 ACCELERATORS = ("tensorrt", "openvino")
@@ -217,26 +217,3 @@ def _items(field: FieldDescriptor, value: Any) -> Iterator[tuple[str, Any, Any]]
         yield from ((f"[{index}]", one, one) for index, one in enumerate(value))
     else:
         yield "", value, value
-
-
-def effect_of(path: str) -> Key | None:
-    """Return the entry for a field: its own, or the nearest above it."""
-    while path not in KEYS and "." in path:
-        path = path.rpartition(".")[0]
-    return KEYS.get(path)
-
-
-def all_paths() -> Iterator[str]:
-    """Yield the path of each field of the message that has no fields of its own."""
-    yield from _leaves(ModelConfig.DESCRIPTOR, "")
-
-
-def _leaves(descriptor: Any, path: str) -> Iterator[str]:
-    for field in descriptor.fields:
-        below = field.message_type
-        if below is not None and below.GetOptions().map_entry:
-            below = below.fields_by_name["value"].message_type
-        if below is None:
-            yield f"{path}{field.name}"
-        else:
-            yield from _leaves(below, f"{path}{field.name}.") if below.fields else iter([f"{path}{field.name}"])

@@ -24,8 +24,8 @@ from benchmarks.soak.mutators import Mutator
 from benchmarks.soak.outcomes import Outcome, Tally, outcome_of, outcome_of_mutated, outcome_of_mutated_stream
 from benchmarks.soak.process_stats import Growth, ProcessStats, growth
 from trtnode import protos
-from trtnode.bench.load.target import SERVICE
 from trtnode.protos import ModelInferRequest, ModelInferResponse
+from trtnode.serving.service.rpc_table import SERVICE_NAME
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +82,7 @@ def served(handlers: dict[str, Any]) -> Iterator[str]:
         for name, handler in handlers.items()
     }
     server = grpc.server(ThreadPoolExecutor(1))
-    server.add_registered_method_handlers(SERVICE, methods)
+    server.add_registered_method_handlers(SERVICE_NAME, methods)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:

@@ -16,7 +16,6 @@ from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepare import load_executable, prepare_file, prepare_model
 from trtnode.engines.compile.prepared import open_prepared
-from trtnode.partitioner.options import made_of
 from workshop import Workshop
 
 SIDE = 32
@@ -119,13 +118,3 @@ def test_one_rewrite_can_be_left_out_and_explain_says_so(source: pathlib.Path, w
     _, report = partition_model(source, options, worker=worker)
 
     assert [one.rule for one in report.rewrites] == ["hard-swish"]
-
-
-def test_a_rewrite_of_earlier_versions_can_be_left_out_and_the_log_says_that_it_is_gone(
-    source: pathlib.Path, worker: SubprocessWorker, caplog: pytest.LogCaptureFixture
-) -> None:
-    options = made_of(CompileOptions, {"engine": "native", "no_optimize": ["tanh"]})
-
-    compile_model(source, options, worker=worker)
-
-    assert caplog.messages.count("The rewrite tanh is done no more, so leaving it out (no_optimize) has no effect") == 1

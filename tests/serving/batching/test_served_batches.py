@@ -229,17 +229,6 @@ def test_a_request_that_makes_a_batch_fail_fails_alone(serve: Callable[..., Serv
     assert service.sample("nv_inference_request_failure", reason="BACKEND") == 1
 
 
-def test_batches_shrink_where_executions_are_too_slow_for_the_target(serve: Callable[..., Service]) -> None:
-    service = serve("adaptive: true, latency_target_ms: 0.001")
-    service.block()
-    answers = [service.send(1), service.send(2)]
-
-    service.fake.gate.set()
-
-    assert [answer.result() for answer in answers] == [[2], [3]]
-    assert service.fake.executed == [[0], [1], [2]]
-
-
 def test_instances_run_batches_side_by_side(serve: Callable[..., Service]) -> None:
     service = serve("max_batch_size: 2", extra="instances: 2")
     service.block()

@@ -173,14 +173,6 @@ def test_a_model_without_engines_keeps_its_nodes(tmp_path: pathlib.Path, capsys:
     assert (facts["stripped"], facts["native_fallback"]) == (False, True)
 
 
-def test_flags_of_earlier_versions_are_followed_and_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", str(DIGITS), "--no-cache", "--json", "--shape=image:32x1x8x8", "--target", "sm86"]) == 0
-
-    said = capsys.readouterr()
-    assert said.err == "trtnode: --shape is called --shapes now\ntrtnode: --target is called --targets now\n"
-    assert json.loads(said.out)["model"] == "digits.onnx"
-
-
 @pytest.mark.parametrize(
     "option", [["--workspace-mb", "9" * 5000], ["--build-timeout-s", "inf"], ["--max-segments", "99999999999"]]
 )

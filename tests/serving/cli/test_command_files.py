@@ -74,7 +74,7 @@ def test_inputs_that_do_not_fit_are_refused_also_where_nothing_is_built(
     if arrays is not None:
         np.savez(here / "given.npz", **arrays)
 
-    code = main([*compiling, "--inputs", "given.npz"])
+    code = main([*compiling, "--check-inputs", "given.npz"])
 
     assert code == 1
     assert message in capsys.readouterr().err

@@ -70,7 +70,7 @@ def test_the_models_of_0_1_0_are_served_as_they_were(config: ServableConfig) -> 
         ("/head/*", "Gemm", "fp16"),
     ]
     assert digits.batching is not None
-    assert (digits.batching.preferred_batch_sizes, digits.batching.latency_target_ms) == ((8, 16), 20)
+    assert (digits.batching.preferred_batch_sizes, digits.batching.timeout_ms) == ((8, 16), 400)
     assert digits.options.shapes[0]["image"].max == (16, 1, 8, 8)
     assert (digits.options.tensorrt.cuda_graphs, digits.options.build_timeout_s) == (False, 600)
 

@@ -107,32 +107,10 @@ def test_values_of_inputs_that_hold_sizes_stand_among_the_shapes(write: Callable
     assert profile["starts"] == ShapeRange(min=(-8,), opt=(-1,), max=(0,), values=True)
 
 
-def test_keys_of_earlier_versions_are_followed_and_told(
-    write: Callable[[str], pathlib.Path], caplog: pytest.LogCaptureFixture
-) -> None:
-    path = write(
-        MODEL
-        + "  optimize: {mish: false, reshapes: false, branches: true}\n"
-        + "  tensorrt: {build_timeout_s: 7, sparse: true}\n  approximate: true\n"
-    )
-
-    options = load_config(path, {}).models[0].options
-
-    assert (options.no_optimize, options.build_timeout_s, options.tensorrt.sparse) == (("reshapes",), 7, True)
-    assert caplog.messages == [
-        "Model a: the key optimize is called no_optimize now",
-        "Model a: the key tensorrt.build_timeout_s is called build_timeout_s now",
-        "The rewrite mish is done no more, so leaving it out (no_optimize) has no effect",
-        "Model a: the key approximate has no effect now: activations stay exact, since no approximation of one was "
-        "faster where it stands",
-    ]
-
-
 @pytest.mark.parametrize(
     ("extra", "sentence"),
     [
-        ("  optimize: {mishh: false}", "servable.yaml:4: models[0].optimize: is no rewrite; there are"),
-        ("  tensorrt: {build_timeout_s: x}", "servable.yaml:4: models[0].tensorrt.build_timeout_s: should be a valid"),
+        ("  optimize: false", "servable.yaml:4: models[0].optimize: unknown key; did you mean 'no_optimize'?"),
         ("  options: {tune: true}", "models[0]: has no key 'options'; write its keys in the model itself"),
         ("  warmup: 1000000000", "models[0].warmup: should be less than or equal to 10000"),
         ("  batching: {max_batch_size: 4000000}", "max_batch_size: should be less than or equal to 65536"),

@@ -60,6 +60,7 @@ def test_a_stream_whose_client_takes_nothing_is_ended(
     start_fake: StartFake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(owed, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(owed, "BYTES_A_SECOND", 1e8)
     running = start_fake(server="limits: {streams: 1}")
     size = 1 << 18
     request = ModelInferRequest(model_name="fake", raw_input_contents=[bytes(4 * size)])

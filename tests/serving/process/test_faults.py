@@ -27,9 +27,10 @@ from tests.serving.server_process import READY_S, ServerProcess
 from trtnode.bench.load.client_pool import ClientProcessPool
 from trtnode.bench.load.client_process import RepeatedRequest
 from trtnode.bench.load.load_level import Level
-from trtnode.bench.load.target import INFER_METHOD, SERVICE
+from trtnode.bench.load.target import INFER_METHOD
 from trtnode.bench.server_process import inference_request
 from trtnode.protos import ModelStreamInferResponse
+from trtnode.serving.service.rpc_table import SERVICE_NAME
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +40,7 @@ STOPPED_AFTER = 1000
 """Answers."""
 ASKED_MEANWHILE = 5000
 """Requests of a load during which a model is loaded again and again."""
-STREAM_METHOD = f"/{SERVICE}/ModelStreamInfer"
+STREAM_METHOD = f"/{SERVICE_NAME}/ModelStreamInfer"
 
 
 def infer(client: triton.InferenceServerClient, model: str = "fake", **options) -> list[float]:

@@ -39,12 +39,13 @@ MOST_KIB_A_RELOAD = 40
 """Allocators keep a little; 230 KiB of each reload stayed where free memory wasn't given back."""
 
 
-@pytest.fixture
-def server(tmp_path: pathlib.Path) -> Iterator[tuple[int, triton.InferenceServerClient]]:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, triton.InferenceServerClient]]:
+    folder = tmp_path_factory.mktemp("memory")
     for name, text in MODELS.items():
-        onnx.save(onnx.parser.parse_model(f"{HEADER} g {text}"), tmp_path / f"{name}.onnx")
+        onnx.save(onnx.parser.parse_model(f"{HEADER} g {text}"), folder / f"{name}.onnx")
     entries = ", ".join(f"{{name: {name}, path: {name}.onnx}}" for name in MODELS)
-    config = tmp_path / "servable.yaml"
+    config = folder / "servable.yaml"
     config.write_text(
         "server: {grpc: {port: 0}, http: {port: 0}, admin: {repository: true}, limits: {model_memory_mb: 128}}\n"
         f"cache: {{dir: cache}}\nmodels: [{entries}, {{name: digits, path: {DIGITS}, engine: native}}]\n"

@@ -66,7 +66,7 @@ def test_a_message_of_any_rpc_has_a_bound(attacked: AttackedServer, rpc: str) ->
 
 def test_streams_that_read_nothing_are_owed_no_more_than_the_buffer(attacked: AttackedServer) -> None:
     attacker = multiprocessing.get_context("spawn").Process(
-        target=unread_streams, args=(attacked.grpc, time.monotonic() + 6), daemon=True
+        target=unread_streams, args=(attacked.grpc, time.monotonic() + 3), daemon=True
     )
     with Watched(attacked):
         attacker.start()

@@ -33,12 +33,16 @@ def test_a_stop_lets_requests_finish_and_refuses_new_ones(start_fake: StartFake,
         assert caught.value.status() == "StatusCode.UNAVAILABLE"
         fake.gate.set()
         assert [answer.result().tolist() for answer in accepted] == [[1]] * 6
+        watch.cancel()  # the server would give it time to end
         assert stopped.result() is True
 
     assert fake.closed
 
 
-def test_a_stop_without_requests_is_quick_even_with_a_watcher(start_fake: StartFake) -> None:
+def test_a_stop_without_requests_is_quick_even_with_a_watcher(
+    start_fake: StartFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trtnode.serving.grpc.server.FLUSH_S", 0.2)
     running = start_fake()
     with grpc.insecure_channel(running.address) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())

@@ -355,7 +355,7 @@ def test_a_connection_that_begins_no_tls_is_closed_and_gives_way(
     running = start(
         "- {name: fake, path: fake.onnx}\n",
         ports="grpc: {port: 0}, http: {port: 0, tls: {cert: server.pem, key: server.key}}",
-        server="limits: {http_connections: 2, http_header_timeout_s: 5}",
+        server="limits: {http_connections: 2, http_header_timeout_s: 2}",
         loader=lambda model: fake,
     )
     address = ("127.0.0.1", running.server.http_port)

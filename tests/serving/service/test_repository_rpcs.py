@@ -296,7 +296,7 @@ def test_names_of_models_are_never_paths(running: Running, name: str) -> None:
         ),
         ('{"partition": {"native_opz": []}}', "config: partition.native_opz: unknown key; did you mean 'native_ops'?"),
         ('{"batching": {"max_batch": 1}}', "config: batching.max_batch: unknown key; did you mean 'max_batch_size'?"),
-        ('{"batching": {"adaptive": true}}', "config: batching.adaptive: needs a target"),
+        ('{"batching": {"preferred_batch_sizes": [32]}}', "batching.preferred_batch_sizes: 32 is more than"),
     ],
 )
 def test_a_bad_config_is_an_invalid_argument_and_one_sentence(

@@ -38,7 +38,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 @pytest.fixture
-def traced(start: Starter, collector: Collector) -> Callable[..., Running]:
+def traced(collector: Collector, start: Starter) -> Callable[..., Running]:
     """Start a server that sends spans, with the digits model cut in two by a native operator."""
 
     def start_server(batching: str = "null", server: str = "") -> Any:
@@ -194,7 +194,10 @@ def test_trace_settings_that_can_not_be_are_refused(
     assert list(client.get_trace_settings().settings["trace_level"].value) == ["TIMESTAMPS"]
 
 
-def test_a_collector_that_is_away_stops_no_request(start: Starter, free_port: int) -> None:
+def test_a_collector_that_is_away_stops_no_request(
+    start: Starter, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trtnode.serving.telemetry.tracing.FLUSH_S", 0.1)
     tracing = f"tracing: {{otlp_endpoint: 'http://127.0.0.1:{free_port}'}}"
     running = start(f"- {{name: digits, path: {DIGITS}, engine: native}}\n", server=tracing)
 
@@ -214,7 +217,7 @@ def test_without_opentelemetry_the_server_says_what_to_install(
 
 
 def test_the_span_of_a_request_names_the_variant_that_answered(
-    start: Starter, collector: Collector, adders: Adders
+    collector: Collector, start: Starter, adders: Adders
 ) -> None:
     adders.write("big.onnx", 1)
     adders.write("small.onnx", 2)
