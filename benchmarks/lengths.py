@@ -67,7 +67,9 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trtnode-bench-")))
         settings = {WITHOUT: {}, WITH: {"lengths": "auto"}}
-        servers = {name: stack.enter_context(_server(arguments.model, folder, more)) for name, more in settings.items()}
+        servers = {
+            name: stack.enter_context(serve_texts(arguments.model, folder, more)) for name, more in settings.items()
+        }
         for row in (*_memory(servers), *_loads(servers, arguments.seconds, arguments.rounds)):
             console.print(*row)
             table.add_row(row[0], *(f"{figure:,.3g}" for figure in row[1:]))
@@ -108,7 +110,7 @@ def _loads(servers: dict[str, Server], seconds: float, rounds: int) -> Iterator[
         return {name: statistics.median(one[name] for one in taken) for name in servers}
 
     def throughput(callers: int) -> dict[str, float]:
-        return turns(lambda server, turn: len(_closed(server, callers, seconds, turn)) / seconds)
+        return turns(lambda server, turn: len(closed_loop(server, callers, seconds, turn)) / seconds)
 
     rates = {}
     for callers in CALLERS:
@@ -117,16 +119,16 @@ def _loads(servers: dict[str, Server], seconds: float, rounds: int) -> Iterator[
     rate = PART_OF_LOAD * rates[16][WITHOUT]
     late = turns(lambda server, turn: float(np.quantile(_open(server, rate, seconds, turn), 0.99)) * 1e3)
     yield _row(f"p99 at {rate:.0f} requests/s, ms", late)
-    lone = turns(lambda server, turn: statistics.median(_closed(server, 1, seconds, turn)) * 1e3)
+    lone = turns(lambda server, turn: statistics.median(closed_loop(server, 1, seconds, turn)) * 1e3)
     yield _row("p50 of a lone caller, ms", lone)
 
 
-def _closed(server: Server, callers: int, seconds: float, seed: int) -> Sequence[float]:
+def closed_loop(server: Server, callers: int, seconds: float, seed: int) -> Sequence[float]:
     """Return the latencies of callers that each wait for their answer."""
     end = time.monotonic() + seconds
 
     def call(number: int) -> list[float]:
-        texts, latencies = _texts(1000 * seed + number), []
+        texts, latencies = text_lengths(1000 * seed + number), []
         while time.monotonic() < end:
             latencies.append(server.infer(next(texts)))
         return latencies
@@ -138,7 +140,7 @@ def _closed(server: Server, callers: int, seconds: float, seed: int) -> Sequence
 def _open(server: Server, rate: float, seconds: float, seed: int) -> Sequence[float]:
     """Return the latencies of requests that are due at random times, whatever the answers take."""
     due = time.monotonic() + np.cumsum(np.random.default_rng(seed).exponential(1 / rate, int(rate * seconds)))
-    texts, latencies = _texts(seed), []
+    texts, latencies = text_lengths(seed), []
 
     def call(at: float, length: int) -> None:
         server.infer(length)
@@ -151,15 +153,16 @@ def _open(server: Server, rate: float, seconds: float, seed: int) -> Sequence[fl
     return latencies
 
 
-def _texts(seed: int) -> Iterator[int]:
-    """Yield lengths of texts."""
+def text_lengths(seed: int) -> Iterator[int]:
+    """Yield lengths of texts, in words."""
     rng = np.random.default_rng(seed)
     while True:
         yield int(np.clip(np.exp(rng.normal(np.log(MEDIAN), SPREAD)), 1, LONGEST))
 
 
 @contextlib.contextmanager
-def _server(file: pathlib.Path, folder: pathlib.Path, settings: dict[str, str]) -> Iterator[Server]:
+def serve_texts(file: pathlib.Path, folder: pathlib.Path, settings: dict[str, str]) -> Iterator[Server]:
+    """Serve an encoder with batching and these settings of its model."""
     names = [one.name for one in onnx.load(file, load_external_data=False).graph.input]
     model = BenchmarkModel(file=file, shape=(), settings={"batching": {}, "engine": "openvino", **settings})
     with our_server(model, folder) as endpoint, grpc.insecure_channel(endpoint.address) as channel:

@@ -207,12 +207,6 @@ class MetricError(EngineError):
         )
 
 
-class BuildOptionError(EngineError):
-    """A setting of the build that the engine library can't heed."""
-
-    exit_code = 2
-
-
 class NotRunHereError(EngineError):
     """A wish that needs engines to run on this machine, where they are only built."""
 

@@ -20,15 +20,17 @@ from rich.table import Table
 from benchmarks.modern.decoders import GREEDY_TOKENS, DecodingRow, SpeedRow, measure_decoding, measure_speed
 from benchmarks.modern.memory import MemoryRow, measure_memory
 from benchmarks.modern.networks import NETWORKS
+from benchmarks.modern.texts import TextsRow, measure_texts
 from trtnode.bench.environment import describe_environment, describe_load
 from trtnode.engines.artifact.files import write_atomically
 
 WEIGHTED = ("minilm", "vit", "clip", "gpt2", "dlrm", "llama")
-SPED = ("gpt2", "llama", "t5", "whisper", "minilm", "minilm_int4", "t5_int4", "minilm_int8")
+SPED = ("gpt2", "llama", "t5", "whisper", "minilm", "minilm_int4", "gpt2_int4", "t5_int4", "minilm_int8")
 DECODING = ("gpt2", "llama")
 WIDTH = 150
+TURN_S = 5.0
 
-Row = TypeVar("Row", MemoryRow, SpeedRow, DecodingRow)
+Row = TypeVar("Row", MemoryRow, SpeedRow, DecodingRow, TextsRow)
 
 
 def main() -> int:
@@ -39,16 +41,17 @@ def main() -> int:
     weighed = [_told(measure_memory(name, given.folder)) for name in _asked(given, "memory", WEIGHTED)]
     sped = [_told(measure_speed(name, given.folder, given.rounds)) for name in _asked(given, "speed", SPED)]
     decoded = [_told(measure_decoding(name, given.folder)) for name in _asked(given, "decoding", DECODING)]
+    texts = [_told(row) for row in measure_texts(given.folder, TURN_S, given.rounds)] if "texts" in given.parts else []
     environment = {**describe_environment(), "load_average": load, "load_average_after": describe_load()}
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     console.print(
         f"{environment['processor']}, {environment['cores']} cores, load {load} before, {describe_load()} now"
     )
-    for table in (_memory_table(weighed), _speed_table(sped), _decoding_table(decoded)):
+    for table in (_memory_table(weighed), _speed_table(sped), _decoding_table(decoded), _texts_table(texts)):
         if table.rows:
             console.print(table)
     if given.json:
-        facts = {"environment": environment, "memory": weighed, "speed": sped, "decoding": decoded}
+        facts = {"environment": environment, "memory": weighed, "speed": sped, "decoding": decoded, "texts": texts}
         write_atomically(given.json, json.dumps(facts, indent=1, default=dataclasses.asdict).encode())
     return 1 if any(row.misses for row in weighed) else 0
 
@@ -111,9 +114,16 @@ def _decoding_table(rows: list[DecodingRow]) -> Table:
     return table
 
 
+def _texts_table(rows: list[TextsRow]) -> Table:
+    table = Table("callers", "served with lengths", "encode", "encode, many at once", title="Texts a second, MiniLM")
+    for row in rows:
+        table.add_row(str(row.callers), *(f"{figure:,.0f}" for figure in (row.served, row.encoded, row.bulk)))
+    return table
+
+
 def _read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.modern", description=__doc__.splitlines()[0])
-    parts = ("memory", "speed", "decoding")
+    parts = ("memory", "speed", "decoding", "texts")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts, help="default: all")
     parser.add_argument("--only", nargs="+", choices=list(NETWORKS), default=list(NETWORKS), metavar="NAME")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/modern"), help="for the models")

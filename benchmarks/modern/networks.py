@@ -20,6 +20,10 @@ HEADS, HEAD_SIZE = 12, 64
 ENCODED = 64
 """Positions that the decoders of translation and speech attend to."""
 
+MINILM = transformers.BertConfig(
+    hidden_size=384, num_hidden_layers=6, num_attention_heads=HEADS, intermediate_size=1536
+)
+
 Request = Callable[[int, int], Inputs]
 """Makes the inputs of a step: of so many new tokens, behind so many past ones."""
 
@@ -44,10 +48,7 @@ def write_network(name: str, folder: pathlib.Path) -> tuple[pathlib.Path, Reques
 
 
 def _write_minilm(path: pathlib.Path) -> None:
-    config = transformers.BertConfig(
-        hidden_size=384, num_hidden_layers=6, num_attention_heads=HEADS, intermediate_size=1536
-    )
-    model = _Outputs(transformers.BertModel(config, add_pooling_layer=False), ("input_ids", "attention_mask"))
+    model = _Outputs(transformers.BertModel(MINILM, add_pooling_layer=False), ("input_ids", "attention_mask"))
     ones = torch.ones(2, 16, dtype=torch.int64)
     axes = {0: "batch", 1: "sequence"}
     _export(model, (ones, ones), {"input_ids": axes, "attention_mask": axes}, path)
@@ -97,7 +98,8 @@ def _write_t5(path: pathlib.Path) -> None:
 
 
 def _write_whisper(path: pathlib.Path) -> None:
-    config = transformers.WhisperConfig(pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1)
+    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    config = transformers.WhisperConfig(max_target_positions=1024, **tokens)
     _write_translator(transformers.WhisperForConditionalGeneration(config), layers=4, heads=6, width=384, path=path)
 
 
@@ -283,6 +285,7 @@ NETWORKS: dict[str, Callable[[pathlib.Path], None]] = {
     "t5": _write_t5,
     "whisper": _write_whisper,
     "minilm_int4": _write_int4("minilm"),
+    "gpt2_int4": _write_int4("gpt2"),
     "t5_int4": _write_int4("t5"),
     "minilm_int8": _write_dynamic_int8,
 }

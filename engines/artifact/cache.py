@@ -219,8 +219,8 @@ class EngineCache:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             if engine is not None:
-                write_atomically(self._directory / f"{key}.engine", engine)
-            write_atomically(self._directory / f"{key}.json", json.dumps(fields).encode())
+                write_atomically(self._directory / f"{key}.engine", engine, flush=False)
+            write_atomically(self._directory / f"{key}.json", json.dumps(fields).encode(), flush=False)
             self._evict(self._directory)
         except (OSError, OutputFileError) as error:
             self._warn_of_write(error)
@@ -279,6 +279,7 @@ def _warn_once(text: str) -> None:
     logger.warning("%s", text)
 
 
+@functools.cache
 def builder_version() -> str:
     """Return the version of this project."""
     return importlib.metadata.version("trtnode")

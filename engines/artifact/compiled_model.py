@@ -13,7 +13,6 @@ import onnx_ir as ir
 from trtnode.engines.artifact.checksum import stamp_checksum
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
-from trtnode.engines.errors import EngineError
 from trtnode.partitioner.compiled.stripping import strip_fallback
 from trtnode.partitioner.wording import counted
 
@@ -38,7 +37,6 @@ class CompiledModel:
         engines_built: Number of engines that were built now.
         engines_cached: Number of engines from the cache.
         engine_bytes: Size of all engines.
-        engines_stripped: Number of engines without weights, which take those of the nodes that they replace.
         native_fallback: True if ONNX Runtime runs the model where an engine can't, with ``reference_nodes`` or without.
         reference_nodes: Operators of nodes that neither ONNX Runtime nor an engine has a kernel for.
         rewritten: True if every node runs natively, and some were rewritten to run faster.
@@ -52,7 +50,6 @@ class CompiledModel:
     engines_built: int
     engines_cached: int
     engine_bytes: int
-    engines_stripped: int = 0
     native_fallback: bool = True
     reference_nodes: tuple[str, ...] = ()
     rewritten: bool = False
@@ -64,40 +61,30 @@ class CompiledModel:
         return f"<CompiledModel of {self.report.model}: {engines if self.engine_bytes else ''}{native}>"
 
     def without_fallback(self) -> CompiledModel:
-        """Return the same model for its engines alone: without the nodes and weights that they replace.
-
-        Raises:
-            EngineError: Some engines need those weights.
-        """
-        without_replaced_nodes(self.model, self.engines_stripped > 0)
+        """Return the same model for its engines alone: without the nodes and weights that they replace."""
+        without_replaced_nodes(self.model)
         return dataclasses.replace(self, native_fallback=False)
 
     def answer_nan_by(self, answer: str) -> None:
         """Say in the file who answers inputs with NaN or infinity unless its user decides: native or engine."""
         _set_property(self.model, NAN, answer)
 
-    def save(self, path: pathlib.Path) -> None:
+    def save(self, path: pathlib.Path, *, flush: bool = True) -> None:
         """Write the model, with sidecars where it is too large for one file.
+
+        Args:
+            path: The file.
+            flush: As of ``write_atomically``.
 
         Raises:
             OutputFileError: A file can't be written.
         """
         stamp_checksum(self.model, path)
-        write_model(self.model, path)
+        write_model(self.model, path, flush=flush)
 
 
-def without_replaced_nodes(model: onnx.ModelProto, stripped: bool) -> None:
-    """Leave only engines where there are some, in place: the nodes and weights that they replace go.
-
-    Args:
-        model: A compiled model.
-        stripped: True if some engines hold no weights.
-
-    Raises:
-        EngineError: Those need the weights of the nodes.
-    """
-    if stripped:
-        raise EngineError("Engines without weights need those of the model. Build them with weights, or keep these.")
+def without_replaced_nodes(model: onnx.ModelProto) -> None:
+    """Leave only engines where there are some, in place: the nodes and weights that they replace go."""
     strip_fallback(model)
     _set_property(model, NATIVE_FALLBACK, "none")
 

@@ -19,9 +19,6 @@ FORMAT_VERSION = 2
 
 READABLE_FORMATS = (1, FORMAT_VERSION)
 
-STRIPPED = "STRIP_PLAN"
-"""The option that engines without weights are built with, by TensorRT's name."""
-
 TARGETS = "TARGETS"
 """The option that names the GPUs of an engine that was built for several, with commas between."""
 
@@ -107,11 +104,6 @@ class Envelope:
     profiles: tuple[Mapping[str, Any], ...] = ()
     format_version: int = FORMAT_VERSION
     signature: str | None = None
-
-    @property
-    def is_stripped(self) -> bool:
-        """True if the engine holds no weights, and must be given those of the nodes that it replaces."""
-        return self.options.get(STRIPPED) == "1"
 
     @property
     def is_unchecked(self) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import pathlib
 import shutil
 import uuid
+from collections.abc import Callable
 
 import onnx
 
@@ -38,12 +40,13 @@ def check_output(path: pathlib.Path, *sources: pathlib.Path) -> None:
         raise OverwriteError(path)
 
 
-def write_atomically(path: pathlib.Path, *pieces: bytes | memoryview) -> None:
+def write_atomically(path: pathlib.Path, *pieces: bytes | memoryview, flush: bool = True) -> None:
     """Write a file under a temporary name, flush it to disk, and rename it into place.
 
     Args:
         path: The file.
         *pieces: Its content, one after the other.
+        flush: False for a file that may be lost when the machine stops, which is written sooner.
 
     Raises:
         OutputFileError: The folder is missing or not writable, or the disk is full.
@@ -52,8 +55,9 @@ def write_atomically(path: pathlib.Path, *pieces: bytes | memoryview) -> None:
     try:
         with temporary.open("xb") as file:
             file.writelines(pieces)
-            file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
         raise OutputFileError(path, error.strerror or str(error)) from error
@@ -62,8 +66,18 @@ def write_atomically(path: pathlib.Path, *pieces: bytes | memoryview) -> None:
             temporary.unlink()
 
 
+def write_temporary(model: onnx.ModelProto, path: pathlib.Path, *, link: bool = False) -> None:
+    """Write a model for this process and its children alone, as ``write_model`` does, but don't wait for the disk."""
+    write_model(model, path, link=link, flush=False)
+
+
 def write_model(
-    model: onnx.ModelProto, path: pathlib.Path, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES, link: bool = False
+    model: onnx.ModelProto,
+    path: pathlib.Path,
+    *,
+    inline_limit_bytes: int = INLINE_LIMIT_BYTES,
+    link: bool = False,
+    flush: bool = True,
 ) -> None:
     """Write a model; where it is too large for one file, engines and weights go beside it. The model comes last.
 
@@ -72,6 +86,7 @@ def write_model(
         path: The file.
         inline_limit_bytes: The largest file.
         link: True if weights that lie in other files stay there, and this folder gets links to those files.
+        flush: As of ``write_atomically``.
 
     Raises:
         OutputFileError: A file can't be written.
@@ -80,9 +95,10 @@ def write_model(
         if link:
             _link_weights(model, path.parent, put_back)
         if _content_bytes(model) > inline_limit_bytes:
-            _move_engines_out(model, path, put_back)
-            _move_weights_out(model, path, put_back)
-        write_atomically(path, *serialized(model))
+            write = functools.partial(write_atomically, flush=flush)
+            _move_engines_out(model, path, put_back, write)
+            _move_weights_out(model, path, put_back, write)
+        write_atomically(path, *serialized(model), flush=flush)
 
 
 def sha256_of_file(path: pathlib.Path) -> str:
@@ -156,18 +172,22 @@ def _data_of(tensor: onnx.TensorProto) -> bytes | memoryview:
     return tensor.raw_data if placed is None else placed
 
 
-def _move_engines_out(model: onnx.ModelProto, path: pathlib.Path, put_back: contextlib.ExitStack) -> None:
+def _move_engines_out(
+    model: onnx.ModelProto, path: pathlib.Path, put_back: contextlib.ExitStack, write: Callable[..., None]
+) -> None:
     for node in protobuf_walk.nodes(model):
         for attribute in node.attribute:
             if _is_engine(attribute):
                 data = _data_of(attribute.t)
                 sidecar = f"{path.name}.{hashlib.sha256(data).hexdigest()[:32]}.engine"
-                write_atomically(path.parent / sidecar, data)
+                write(path.parent / sidecar, data)
                 put_back.callback(attribute.CopyFrom, onnx.AttributeProto.FromString(attribute.SerializeToString()))
                 attribute.CopyFrom(onnx.helper.make_attribute(f"engine_file{engine_part(attribute.name)[1]}", sidecar))
 
 
-def _move_weights_out(model: onnx.ModelProto, path: pathlib.Path, put_back: contextlib.ExitStack) -> None:
+def _move_weights_out(
+    model: onnx.ModelProto, path: pathlib.Path, put_back: contextlib.ExitStack, write: Callable[..., None]
+) -> None:
     digest = hashlib.sha256()
     chunks: list[bytes | memoryview] = []
     offset = 0
@@ -186,4 +206,4 @@ def _move_weights_out(model: onnx.ModelProto, path: pathlib.Path, put_back: cont
     for tensor in moved:
         tensor.external_data[0].value = location
     if chunks:
-        write_atomically(path.parent / location, *chunks)
+        write(path.parent / location, *chunks)

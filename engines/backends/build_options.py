@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator
 from typing import Annotated
 
 from trtnode.engines.backends.names import TARGET_NAMES, TargetName, target_problem
@@ -31,10 +30,6 @@ class TensorRtOptions:
     version_compatible: Annotated[bool, Option("Build for later TensorRT releases too.")] = False
     sparse: Annotated[bool, Option("Use structured sparsity, where two in four weights are zero.")] = False
     cuda_graphs: Annotated[bool, Option("Replay executions as CUDA graphs.")] = True
-    strip_plan: Annotated[
-        bool,
-        Option("Build engines without weights; they get those of the nodes that they replace when they are loaded."),
-    ] = False
     targets: Annotated[
         tuple[TargetName, ...],
         Option(
@@ -52,11 +47,6 @@ class TensorRtOptions:
         options = [f for f in dataclasses.fields(self) if f.name != "details"]
         return [f.name for f in options if getattr(self, f.name) != f.default]
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield the option and the fault of each that contradicts another one."""
-        if self.strip_plan and self.version_compatible:
-            yield "strip_plan", "later releases can't give an engine its weights; leave out version_compatible or this"
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
@@ -70,7 +60,3 @@ class BuildOptions:
     """Settings of TensorRT alone."""
     timing_cache: pathlib.Path | None = None
     """A file of TensorRT's measurements. It makes later builds quicker and no different."""
-
-    def with_weights(self) -> BuildOptions:
-        """Return the same options for an engine that holds its weights."""
-        return dataclasses.replace(self, tensorrt=dataclasses.replace(self.tensorrt, strip_plan=False))

@@ -8,10 +8,9 @@ from __future__ import annotations
 import abc
 import dataclasses
 import pathlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from trtnode.engines.artifact.envelope import Device, Envelope, Place
@@ -25,9 +24,6 @@ from trtnode.partitioner.graph.view import Node, TensorSpec
 Buffer = np.ndarray
 """Host memory that an engine reads or writes in place: C-contiguous, 64-byte aligned."""
 
-Origin = Callable[[], onnx.ModelProto]
-"""Returns the model that an engine was built from."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
@@ -37,13 +33,11 @@ class LoadOptions:
         threads: Threads of one execution; None leaves it to the library.
         instances: Executions at the same time.
         shares_cores: True if something else computes on the same cores, so that idle threads should leave them.
-        origin: The source of weights for engines that hold none; None where there is no source.
     """
 
     threads: int | None = None
     instances: int = 1
     shares_cores: bool = True
-    origin: Origin | None = None
 
 
 DEFAULTS = LoadOptions()
@@ -223,13 +217,6 @@ class Backend(abc.ABC):
     def cannot_run_reason(self, options: BuildOptions) -> str | None:
         """Return in a few words why engines that are built with these options don't run here; None if they do."""
         return None
-
-    def check_options(self, options: BuildOptions) -> None:  # noqa: B027  (most libraries have none)
-        """Refuse options that can't be heeded and must not be ignored.
-
-        Raises:
-            BuildOptionError: There is one.
-        """
 
     def check_support(self, model: pathlib.Path) -> Verdict:
         """Ask the library itself about every node of a model, without building anything.

@@ -118,14 +118,8 @@ def build_options_of(engine: str) -> frozenset[str]:
     return frozenset() if engine == NATIVE else get_backend(engine).build_options
 
 
-def check_build_options(engine: str, options: BuildOptions) -> None:
-    """Refuse options that an engine's library must not ignore, and name those that it has to ignore in a warning.
-
-    Raises:
-        BuildOptionError: There is one to refuse.
-    """
-    if engine != NATIVE:
-        get_backend(engine).check_options(options)
+def warn_of_idle_options(engine: str, options: BuildOptions) -> None:
+    """Name the options that an engine's library lacks in a warning."""
     taken = build_options_of(engine)
     idle = [name for name in options.tensorrt.chosen() if name not in taken]
     if idle:

@@ -12,7 +12,7 @@ import onnx
 
 from trtnode.engines.artifact.cache import CachedEngine
 from trtnode.engines.artifact.envelope import Envelope, Place
-from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build import jobs
@@ -22,7 +22,6 @@ from trtnode.engines.build.order import BuildOrder, BuildOrders
 from trtnode.engines.errors import BuildError, UnknownShapeError, WorkerError
 from trtnode.engines.precision.bfloat16 import with_float32_kernels
 from trtnode.engines.precision.rewriting import FLOAT32, Setting, Transformed
-from trtnode.engines.runtime.engine_loading import ORIGIN_SUFFIX
 from trtnode.partitioner.compiled.trtnode import EmbeddedEngine, embed_engines
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.partition import Partition
@@ -103,7 +102,7 @@ class EngineBuilder:
         if isinstance(cached, Refusal) and all(position < len(segment.nodes) for position, *_ in cached.culprits):
             return cached
         if isinstance(cached, CachedEngine):
-            return self._take(key, order, cached)
+            return self._take(key, cached)
         return self._build(key, order, self._context.options.build_timeout_s if timeout_s is None else timeout_s)
 
     def rewritten(self, engine: BuiltEngine) -> BuiltEngine:
@@ -114,7 +113,7 @@ class EngineBuilder:
         order, backend = self._made[engine.key], get_backend(NATIVE_ENGINE)
         transformed = order.transformed()
         path = self._path(f"{engine.key}-rewritten")
-        write_model(with_float32_kernels(transformed.model), path)
+        write_temporary(with_float32_kernels(transformed.model), path)
         envelope = dataclasses.replace(
             order.envelope(path, transformed),
             backend=backend.name,
@@ -158,12 +157,10 @@ class EngineBuilder:
             return found if fits(found, order, self._cache.trust) else None
         return found
 
-    def _take(self, key: str, order: BuildOrder, cached: CachedEngine) -> BuiltEngine:
+    def _take(self, key: str, cached: CachedEngine) -> BuiltEngine:
         """Write an engine of the cache where jobs find it."""
         path = self._path(key)
         path.write_bytes(cached.engine)
-        if order.is_stripped:
-            write_model(order.transformed().model, path.with_suffix(ORIGIN_SUFFIX))
         self._engines[key] = BuiltEngine(path=path, envelope=cached.envelope, key=key, cached=True)
         return self._engines[key]
 
@@ -189,16 +186,12 @@ class EngineBuilder:
 
     def _build_into(self, path: pathlib.Path, order: BuildOrder, timeout_s: float) -> Transformed | Refusal:
         transformed = order.transformed()
-        if not order.is_float32 and transformed.is_float32 and not order.keeps_weights:
+        if not order.is_float32 and transformed.is_float32:
             return self._copy_float32(path, order, transformed, timeout_s)
         context, segment = self._context, order.segment
         logger.info("Building %s with %s (%s)", segment.name, context.engine, counted(len(segment.nodes), "node"))
-        if order.keeps_weights:
-            logger.warning(
-                "The engine of %s holds its weights: they follow from ranges, which the file doesn't.", segment.name
-            )
-        model = path.with_suffix(ORIGIN_SUFFIX) if order.is_stripped else context.folder / "segment.onnx"
-        write_model(transformed.model, model, link=True)
+        model = context.folder / "segment.onnx"
+        write_temporary(transformed.model, model, link=True)
         try:
             options = order.options_for(transformed)
             context.worker.call(jobs.build, timeout_s, context.engine, model, path, options)
@@ -216,8 +209,6 @@ class EngineBuilder:
         if isinstance(exact, Refusal):
             return exact
         shutil.copyfile(exact.path, path)
-        if order.is_stripped:
-            write_model(transformed.model, path.with_suffix(ORIGIN_SUFFIX))
         return transformed
 
     def _path(self, key: str) -> pathlib.Path:

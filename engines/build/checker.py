@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from trtnode.engines.artifact.cache import CachedEngine
 from trtnode.engines.artifact.envelope import Envelope, Place
-from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.registry import get_backend
@@ -112,7 +112,7 @@ class Checker:
         """Write the model with every boundary tensor as an output."""
         model = self._context.folder / "observed.onnx"
         boundary = list(dict.fromkeys(v for s in segments for v in (*s.inputs, *s.outputs) if v not in graph.inputs))
-        write_model(
+        write_temporary(
             extract_model(
                 graph, graph.nodes, inputs=graph.inputs, outputs=boundary, keep_defaults=True, weights_outside=True
             ),

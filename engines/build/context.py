@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Iterator, Mapping
 
 from trtnode.engines.artifact.cache import EngineCache, builder_version, engine_key
-from trtnode.engines.artifact.files import sha256_of_file, write_model
+from trtnode.engines.artifact.files import sha256_of_file, write_temporary
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.protocols import Backend
 from trtnode.engines.backends.registry import get_backend, only_builds_reason
@@ -116,7 +116,7 @@ class CompileContext:
         if self.source.runs_natively:
             return {}
         path = self.folder / "whole.onnx"
-        write_model(embed_engines(graph, (), {}), path)
+        write_temporary(embed_engines(graph, (), {}, outside=True), path)
         return self.worker.call(jobs.reference_nodes, TIMEOUT_S, path)
 
     def sampled_inputs(self, graph: Graph) -> tuple[TensorSpec, ...]:

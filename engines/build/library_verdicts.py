@@ -13,7 +13,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
 from trtnode.engines.artifact.cache import EngineCache, engine_key
-from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.backends.protocols import Backend
@@ -120,7 +120,7 @@ def _refusals(nodes: Sequence[tuple[str, Node]], ask: Callable[[Sequence[Node]],
 
 def _ask(worker: SubprocessWorker, backend: str, path: pathlib.Path, nodes: Sequence[Node]) -> str | None:
     links = get_backend(backend).reads_links
-    write_model(sampler_model(nodes, weights_outside=links), path, link=links)
+    write_temporary(sampler_model(nodes, weights_outside=links), path, link=links)
     try:
         verdict = worker.call(jobs.check_support, TIMEOUT_S, backend, path)
         return f"{verdict.code}{SEPARATOR}{verdict.detail}" if verdict.code else None

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Callable
 
 from trtnode.engines.artifact.cache import builder_version, engine_key
-from trtnode.engines.artifact.envelope import STRIPPED, UNCHECKED, Device, Envelope, current_platform
+from trtnode.engines.artifact.envelope import UNCHECKED, Device, Envelope, current_platform
 from trtnode.engines.artifact.files import sha256_of_file
 from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.backends.build_options import BuildOptions
@@ -40,7 +40,6 @@ class BuildOrder:
         options: Options of the build.
         segment_sha256: Hash of the segment without its name. The name changes when another segment is demoted, and the
             engine stays the same.
-        keeps_weights: True if the engine holds its weights although engines without weights were asked for.
         checked_by: ``native`` or ``reference``, by what the engine is compared with; ``nobody`` where none can run.
         identify: Returns the library's release and the device that it builds for, as the worker tells them: to import a
             library takes long.
@@ -52,7 +51,6 @@ class BuildOrder:
     backend: Backend
     options: BuildOptions
     segment_sha256: str
-    keeps_weights: bool
     checked_by: str
     identify: Callable[[], tuple[str, Device]]
 
@@ -75,11 +73,6 @@ class BuildOrder:
     def is_float32(self) -> bool:
         """True if the engine is the segment's first one, which computes in float32."""
         return self.setting == FLOAT32
-
-    @property
-    def is_stripped(self) -> bool:
-        """True if the engine is built without weights. Its model must then be at hand wherever it is loaded."""
-        return STRIPPED in self.backend.build_properties(self.options)
 
     def transformed(self) -> Transformed:
         """Return the segment's model in its precisions."""
@@ -149,9 +142,6 @@ class BuildOrders:
         """
         context, backend = self._context, self._context.backend
         options = dataclasses.replace(context.options.build, profiles=self._profiles(graph, segment))
-        keeps_weights = STRIPPED in backend.build_properties(options) and bool(setting.ranges_sha256)
-        if keeps_weights:
-            options = options.with_weights()
         if context.cache and not backend.on_cpu:
             file = context.cache.timing_file(
                 f"{backend.name}-{backend.version()}-{backend.target_device(options).name}"
@@ -164,7 +154,6 @@ class BuildOrders:
             backend=backend,
             options=options,
             segment_sha256=segment_hash(graph, dataclasses.replace(segment, name="")),
-            keeps_weights=keeps_weights,
             checked_by=context.checked_by,
             identify=self._identify,
         )

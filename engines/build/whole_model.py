@@ -15,7 +15,7 @@ from typing import Any
 import onnx_ir as ir
 
 from trtnode.engines.artifact.cache import EngineCache, engine_key
-from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.backends.protocols import Backend, ModelReading
@@ -127,7 +127,7 @@ class WholeModels:
         outputs = [value for value in values_leaving(graph, nodes) if value.type is not None]
         with TemporaryFolder() as folder:
             path = pathlib.Path(folder) / "whole.onnx"
-            write_model(extract_model(graph, nodes, inputs=inputs, outputs=outputs), path)
+            write_temporary(extract_model(graph, nodes, inputs=inputs, outputs=outputs), path)
             try:
                 answer = self._worker.call(jobs.read_model, TIMEOUT_S, self._backend.name, path)
             except EngineError as error:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.build.builder import BuiltEngine, BuiltPartition, EngineBuilder
 from trtnode.engines.build.checker import code_of
@@ -175,7 +176,7 @@ class Compilation:
     def _choose_precision(self, attempt: Attempt) -> Attempt:
         if self._precision.is_float32:
             return dataclasses.replace(attempt, built=attempt.exact)
-        built = self._precision.rebuild(attempt.exact, self._written)
+        built = self._precision.rebuild(attempt.exact, lambda built: self._written(built).model)
         return dataclasses.replace(attempt, built=built, compiled=self._written(built))
 
     def _tune(self, attempt: Attempt) -> Attempt:
@@ -215,7 +216,7 @@ class Compilation:
         context = self._context
         source, given = context.source, context.options.check_inputs
         path, inputs = context.folder / "compiled.onnx", context.sampled_inputs(partition.graph)
-        compiled.save(path)
+        write_temporary(compiled.model, path)
         release_pages(partition.graph.model)
         if source.runs_natively:
             uses, run = uses_of(partition.graph), not context.unchecked

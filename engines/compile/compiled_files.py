@@ -34,7 +34,7 @@ from trtnode.partitioner.model.external_data import take_data_inside
 from trtnode.partitioner.model.loading import read_proto
 from trtnode.partitioner.model.mapped_weights import engine_part
 
-SUMMED = ("engines_built", "engines_cached", "engine_bytes", "engines_stripped")
+SUMMED = ("engines_built", "engines_cached", "engine_bytes")
 """Facts about a compiled model that count its engines."""
 
 
@@ -117,7 +117,7 @@ def strip_file(source: pathlib.Path, output: pathlib.Path, *, keep: Collection[s
 
     Raises:
         PartitionError: The file can't be read.
-        EngineError: It has no engine of these libraries, or engines need the weights of the nodes.
+        EngineError: It has no engine of these libraries.
     """
     model = _read(source)
     if not _count(model):
@@ -127,8 +127,7 @@ def strip_file(source: pathlib.Path, output: pathlib.Path, *, keep: Collection[s
         if bare:
             raise EngineError(f"{source}: {bare[0]} has no engine of {', '.join(sorted(keep))}. Keep one that it has.")
     if fallback:
-        envelopes = [e["envelope"].s.decode() for node in trtnodes(model) for e in engines_of(node)]
-        without_replaced_nodes(model, any(Envelope.from_json(text, "a segment").is_stripped for text in envelopes))
+        without_replaced_nodes(model)
     _write(model, output)
     return _count(model)
 

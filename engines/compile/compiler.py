@@ -10,7 +10,7 @@ import pathlib
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.backends.names import NATIVE
-from trtnode.engines.backends.registry import check_build_options, get_backend, only_builds_reason, with_next_engine
+from trtnode.engines.backends.registry import get_backend, only_builds_reason, warn_of_idle_options, with_next_engine
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext, open_context
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
@@ -53,7 +53,6 @@ def compile_model(
         ReferenceNeededError: Only onnx.reference runs some nodes, and ``options`` don't let it.
         UnknownBackendError: There is no such engine.
         BackendMissingError: Its library is not installed, or does not run here.
-        BuildOptionError: The library can't heed an option of the build.
         NotRunHereError: Engines are to be measured or judged, and are only built here.
         InvalidInputError: The model does not run on the inputs that ``options.check_inputs`` gives.
         PrecisionError: The engine lacks a precision, or ``int8`` is asked for without calibration.
@@ -86,11 +85,10 @@ def _check_library(engine: str, options: CompileOptions) -> None:
 
     Raises:
         BackendMissingError: It is not installed, or does not run here.
-        BuildOptionError: It can't heed an option.
         NotRunHereError: Its engines would have to run here.
         PrecisionError: It lacks a precision.
     """
-    check_build_options(engine, options.build)
+    warn_of_idle_options(engine, options.build)
     if engine != NATIVE and (problem := get_backend(engine).unavailable_reason()):
         raise BackendMissingError(problem)
     wishes = ["--tune"] * options.tune + ["--precision auto"] * (options.precision == "auto")

@@ -12,7 +12,6 @@ import onnx
 
 from trtnode.engines.artifact.cache import builder_version
 from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK, REFERENCE_NODES, SHAPES, CompiledModel
-from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.files import sha256_of_file
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.shape_range import Profile, profile_as_json
@@ -80,7 +79,6 @@ def embed(
         engines_built=built_now,
         engines_cached=sum(engine.cached for engine in engines),
         engine_bytes=engine_bytes,
-        engines_stripped=sum(Envelope.from_json(e.envelope, e.key).is_stripped for e in engines),
         native_fallback=source.runs_natively or bool(nodes),
         place=context.place,
         reference_nodes=tuple(node.op_type for node in native_reference_nodes(partition, nodes)),
@@ -127,7 +125,7 @@ def without_engines(context: CompileContext, partition: Partition, *, built_now:
     if not nodes:
         context.worker.call(jobs.check_loads, TIMEOUT_S, source.path)
     form = NativeForm(path=source.path) if nodes else native_form(context, partition.graph)
-    model = embed_engines(graph, (), {}) if nodes else _as_it_is(form.path, context.options.partition)
+    model = embed_engines(graph, (), {}, outside=True) if nodes else _as_it_is(form.path, context.options.partition)
     report = with_reference_labels(partition, nodes).report(model=source.origin.name, engine=context.engine)
     report = dataclasses.replace(report, rewrites=form.rewrites, memory=plan_memory(partition, engine_bytes=0))
     return CompiledModel(

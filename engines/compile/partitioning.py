@@ -8,7 +8,7 @@ import functools
 import logging
 import pathlib
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from trtnode.engines.artifact.cache import EngineCache
@@ -16,7 +16,7 @@ from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.progress import Progress
 from trtnode.engines.backends.progress import report as report_progress
-from trtnode.engines.backends.registry import check_build_options, get_backend, with_next_engine
+from trtnode.engines.backends.registry import get_backend, warn_of_idle_options, with_next_engine
 from trtnode.engines.build import jobs
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext, open_context
 from trtnode.engines.build.library_verdicts import ask_library
@@ -37,7 +37,6 @@ from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.partition import Partition, partition_graph
 from trtnode.partitioner.cut.report import Report
 from trtnode.partitioner.graph.view import Graph, Node, subgraph_nodes
-from trtnode.partitioner.model.default_values import inputs_with_defaults
 from trtnode.partitioner.model.opset_versions import is_too_new
 from trtnode.partitioner.passes.default_constants import keep_shapes_of_any_value, with_defaults_as_constants
 from trtnode.partitioner.passes.shape_sources import lacks_types
@@ -65,7 +64,6 @@ def partition_model(
     Raises:
         PartitionError: As ``compile_model``.
         UnknownBackendError: As ``compile_model``.
-        BuildOptionError: As ``compile_model``.
         InputShapesError: As ``compile_model``.
         BackendMissingError: As ``compile_model``.
     """
@@ -81,7 +79,7 @@ def _partition_for(
     cache: EngineCache | None,
     worker: SubprocessWorker | None,
 ) -> tuple[Partition, Report]:
-    check_build_options(engine, options.build)
+    warn_of_idle_options(engine, options.build)
     with open_context(engine, source, options, cache, worker) as context:
         start = time.perf_counter()
         _report_step(0)
@@ -89,11 +87,9 @@ def _partition_for(
         seconds = time.perf_counter() - start
         _report_step(1)
         _warn_of_idle_globs(graph, options.partition)
-        replaceable = {value.name for value in inputs_with_defaults(graph.model.graph)}
         partition = _partition_cleaned(with_defaults_as_constants(graph, without=_given(options)), context)
         demoted = recall_outcome(context, partition)
         chosen, tuning = _as_measured_before(partition, context)
-        what_if_frozen = partition.what_if_frozen(_partition_frozen(context, replaceable)) if replaceable else None
     labelled_by = _source_of_labels(engine)
     compiled_before = demoted is not None if partition.segments and not labelled_by else None
     partition = dataclasses.replace(chosen, seconds={"infer_shapes": seconds, **partition.seconds})
@@ -107,7 +103,6 @@ def _partition_for(
     return partition, dataclasses.replace(
         report,
         labelled_by=labelled_by,
-        what_if_frozen=what_if_frozen,
         compiled_before=compiled_before,
         tuning=tuning,
         memory=plan_memory(partition),
@@ -124,16 +119,6 @@ def _as_measured_before(partition: Partition, context: CompileContext) -> tuple[
         return partition, None
     tuner = Tuner(context)
     return tuner.recall(partition), tuner.figures
-
-
-def _partition_frozen(context: CompileContext, replaceable: Collection[str | None]) -> Partition:
-    """Label and cut the model of a compilation as if initializers that a request may replace were constants."""
-    options = context.options
-    shapes = tuple({n: s for n, s in one.items() if n not in replaceable} for one in options.shapes)
-    wishes = dataclasses.replace(options.partition, freeze_initializers=True)
-    options = dataclasses.replace(options, shapes=shapes if any(shapes) else (), partition=wishes)
-    context = dataclasses.replace(context, options=options)
-    return _partition_cleaned(_typed(context), context)
 
 
 def _report_step(done: int) -> None:

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.checksum import check_checksum
 from trtnode.engines.artifact.compiled_model import CompiledModel
-from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.names import NATIVE
@@ -132,7 +132,8 @@ def prepare_file(
         executable, compiled = _prepare(path, options, cache, run)
     executable.close()
     described = executable.description
-    if compiled is not None and _runs_all_engines(compiled, described):
+    waiting = described["unchecked"] or described["rejected"]  # such engines need the nodes that they replace
+    if compiled is not None and described["segments"] and not waiting:
         strip_fallback(compiled.model)
     file = None if compiled is None or folder is None else _saved(compiled, folder / path.name)
     facts = {key: described[key] for key in ("engines_built", "report", "memory")}
@@ -148,16 +149,9 @@ def prepare_file(
     )
 
 
-def _runs_all_engines(compiled: CompiledModel, described: Mapping[str, Any]) -> bool:
-    """Return whether no engine waits for a comparison, lacks weights or was refused: these need replaced nodes."""
-    return bool(described["segments"]) and not (
-        compiled.engines_stripped or described["unchecked"] or described["rejected"]
-    )
-
-
 def _saved(compiled: CompiledModel, file: pathlib.Path) -> pathlib.Path | None:
     try:
-        compiled.save(file)
+        compiled.save(file, flush=False)
     except OutputFileError as error:
         logger.warning("%s runs natively, since its compiled form can't be written: %s", file.name, error)
         return None
@@ -303,7 +297,7 @@ def _build_again(path: pathlib.Path, options: CompileOptions, cache: EngineCache
             proto = read_proto(path)
             take_data_inside(path, protobuf_walk.tensors(proto))
             strip_engines(proto)
-            write_model(proto, source)
+            write_temporary(proto, source)
             compiled = compile_model(source, options, cache=cache)
     except (EngineError, PartitionError) as error:
         logger.warning("%s: they can't be built, so its nodes run natively: %s", path, error)

@@ -11,7 +11,7 @@ from typing import Any
 
 from trtnode.engines.artifact.cache import engine_key
 from trtnode.engines.artifact.compiled_model import CompiledModel
-from trtnode.engines.artifact.files import sha256_of_file
+from trtnode.engines.artifact.files import sha256_of_file, write_temporary
 from trtnode.engines.backends.build_environment import measuring_environment
 from trtnode.engines.backends.names import AUTO, NATIVE, SPARSE
 from trtnode.engines.backends.registry import get_backend
@@ -88,8 +88,8 @@ def _may_gain(context: CompileContext) -> bool:
 def _measured(context: CompileContext, dense: CompiledModel, sparse: CompiledModel) -> dict[str, Any]:
     """Return whether sparse engines gain, and the figures for the report."""
     files = {name: context.folder / f"{name}.onnx" for name in ("dense", "sparse")}
-    dense.save(files["dense"])
-    sparse.save(files["sparse"])
+    write_temporary(dense.model, files["dense"])
+    write_temporary(sparse.model, files["sparse"])
     subject = timing.Subject(
         compiled=files["dense"],
         source=context.source.path,

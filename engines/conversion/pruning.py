@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import onnx
 
-from trtnode.engines.artifact.files import check_output, write_model
+from trtnode.engines.artifact.files import check_output, write_model, write_temporary
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.errors import AlreadyCompiledError, CalibrationDataError, ExecutionError
 from trtnode.engines.inputs.samples import find_samples
@@ -97,7 +97,7 @@ def _compare(source: pathlib.Path, pruned: onnx.ModelProto, graph: Graph, data: 
     inputs = specs(graph.inputs)
     before = NativeSession(source, name=str(source))
     with TemporaryFolder() as folder:
-        write_model(pruned, folder / "pruned.onnx", link=True)
+        write_temporary(pruned, folder / "pruned.onnx", link=True)
         after = NativeSession(folder / "pruned.onnx", name="the pruned model")
     given = CalibrationDataset(data).feeds(inputs, limit=MOST_SAMPLES) if data else find_samples(before, inputs, None)
     comparison = Comparison(AccuracyBudget())

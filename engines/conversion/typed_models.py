@@ -6,7 +6,6 @@ is that of a compilation, with its rules, its calibration and its budget.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pathlib
 from collections.abc import Mapping
@@ -67,7 +66,7 @@ def convert_file(
         graph, builder = _typed(context), EngineBuilder(context)
         stage = PrecisionStage(context, builder)
         stage.prepare(graph)
-        built = stage.rebuild(_in_float32(graph, builder, options), _Evaluated.of)
+        built = stage.rebuild(_in_float32(graph, builder, options), _evaluated)
         report = stage.figures or {}
         if report.get("effective") == "fp32":
             raise PrecisionError(_nothing_inside(source, report))
@@ -103,18 +102,9 @@ def _in_float32(graph: Graph, builder: EngineBuilder, options: CompileOptions) -
     return BuiltPartition(partition=partition, engines={segment.name: built})
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Evaluated:
-    """A typed model as ONNX Runtime runs it, to measure its accuracy: on a CPU that has few kernels for bfloat16."""
-
-    model: onnx.ModelProto
-
-    @classmethod
-    def of(cls, built: BuiltPartition) -> _Evaluated:
-        return cls(with_float32_kernels(_model(built)))
-
-    def save(self, path: pathlib.Path) -> None:
-        write_model(self.model, path)
+def _evaluated(built: BuiltPartition) -> onnx.ModelProto:
+    """Return the typed model as ONNX Runtime runs it on a CPU, which has few kernels for bfloat16."""
+    return with_float32_kernels(_model(built))
 
 
 def _model(built: BuiltPartition) -> onnx.ModelProto:

@@ -6,16 +6,16 @@ import dataclasses
 import logging
 import math
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.artifact.trust import Trust
-from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.tolerance import NOISE_FACTOR
-from trtnode.engines.diagnostics.observation import Values, run_compiled, run_inside, run_natively
+from trtnode.engines.diagnostics.observation import Values, run_compiled, run_natively
 from trtnode.engines.errors import EngineError
 from trtnode.engines.inputs.samples import only_inputs
 from trtnode.engines.precision.accuracy_budget import Comparison
@@ -44,7 +44,7 @@ class AlignedValue:
     Attributes:
         name: ONNX value name.
         stage: The stage of the compiled model that makes it: an engine, or nodes that run natively.
-        node: The node that makes it; None for an output of an engine.
+        node: The node that makes it natively; None for an output of an engine.
         cosine: Cosine similarity of both.
         max_abs: Largest difference of any element.
         sqnr_db: Signal-to-quantization-noise ratio in decibels, 10 log10(sum(reference^2) / sum(difference^2));
@@ -76,13 +76,11 @@ class Alignment:
     Attributes:
         values: In the order in which the compiled model computes them.
         missing: Names of values that the reference lacks.
-        unobserved: The reason for which the inside of an engine can't be observed, by stage.
         min_sqnr_db: The limit below which a value diverges.
     """
 
     values: tuple[AlignedValue, ...]
     missing: tuple[str, ...]
-    unobserved: Mapping[str, str]
     min_sqnr_db: float
 
     @property
@@ -98,7 +96,6 @@ class Alignment:
             "min_sqnr_db": self.min_sqnr_db,
             "values": [value.as_json() for value in self.values],
             "missing": list(self.missing),
-            "unobserved": dict(self.unobserved),
         }
 
 
@@ -107,7 +104,6 @@ def align(
     reference: pathlib.Path,
     feeds: Values,
     *,
-    deep: bool = False,
     min_sqnr_db: float | None = None,
     trust: Trust | None = None,
 ) -> Alignment:
@@ -117,8 +113,6 @@ def align(
         model: A compiled model.
         reference: The model that it was made from, or another with the same value names. ONNX Runtime runs it.
         feeds: An array for each input; others are left out.
-        deep: Compare the result of every node. Engines are built again for that, in their own precision, with all of
-            these values as outputs.
         min_sqnr_db: The limit below which a value diverges; by default the ratio that the engines' precision leaves.
         trust: The engines that may run; None takes the defaults.
 
@@ -139,21 +133,18 @@ def align(
         )
     if min_sqnr_db is None:
         min_sqnr_db = min(_least_sqnr_db(stage) for stage in stages if stage.is_engine)
-    makers = {stage.name: _makers(graph, stage) if deep else {} for stage in stages}
-    names = {v.name or "" for s in stages for v in s.outputs} | {n for made in makers.values() for n in made}
+    names = {value.name or "" for stage in stages for value in stage.outputs}
     with TemporaryFolder() as folder:
         expected, others = run_natively(reference, names, feeds, folder)
         actual = run_compiled(model, names, feeds, trust or Trust())
-        inside, unobserved = _look_inside(graph, stages if deep else (), {**feeds, **actual}, expected, folder)
     values = tuple(
-        _beside(_compare(name, stage, node, expected[name], computed[name], min_sqnr_db), expected[name], others)
+        _beside(_compare(stage, value, expected[name], actual[name], min_sqnr_db), expected[name], others)
         for stage in stages
-        for computed, made in _views(stage, makers[stage.name], actual, inside)
-        for name, node in made.items()
-        if name in expected and name in computed
+        for value in stage.outputs
+        if (name := value.name or "") in expected and name in actual
     )
     missing = tuple(sorted(names - expected.keys()))
-    return Alignment(values=values, missing=missing, unobserved=unobserved, min_sqnr_db=min_sqnr_db)
+    return Alignment(values=values, missing=missing, min_sqnr_db=min_sqnr_db)
 
 
 def _least_sqnr_db(stage: PlanStage) -> float:
@@ -162,50 +153,15 @@ def _least_sqnr_db(stage: PlanStage) -> float:
     return min(MIN_SQNR_DB[precision] for precision in envelope.precision_effective.split("+"))
 
 
-def _makers(graph: Graph, stage: PlanStage) -> dict[str, str]:
-    """Return the node that makes each value of a stage, by the value's name."""
-    nodes = graph.model.functions[stage.nodes[0].op.op_identifier()] if stage.is_engine else [n.op for n in stage.nodes]
-    return {v.name or "": node.name or node.op_type for node in nodes for v in node.outputs if v.name}
-
-
-def _views(
-    stage: PlanStage, makers: Mapping[str, str], actual: Values, inside: Mapping[str, Values]
-) -> Iterator[tuple[Values, Mapping[str, str | None]]]:
-    """Yield values of a stage with the nodes that make them: those inside, then its outputs."""
-    if stage.is_engine:
-        yield inside.get(stage.name, {}), dict(makers)
-        yield actual, {v.name or "": None for v in stage.outputs}
-    else:
-        yield actual, makers or {v.name or "": _producer(v) for v in stage.outputs}
-
-
-def _producer(value: Any) -> str | None:
+def _producer(value: ir.Value) -> str | None:
     node = value.producer()
     return None if node is None else node.name or node.op_type
 
 
-def _look_inside(
-    graph: Graph, stages: Sequence[PlanStage], known: Values, expected: Values, folder: pathlib.Path
-) -> tuple[dict[str, Values], dict[str, str]]:
-    inside: dict[str, Values] = {}
-    unobserved: dict[str, str] = {}
-    if not stages:
-        return inside, unobserved
-    with SubprocessWorker() as worker:
-        for stage in stages:
-            if stage.is_engine:
-                op = stage.nodes[0].op
-                try:
-                    inside[stage.name] = run_inside(graph.model, op, known, expected, worker=worker, folder=folder)
-                except EngineError as error:
-                    logger.warning("The inside of %s can't be seen: %s", stage.name, error)
-                    unobserved[stage.name] = str(error)
-    return inside, unobserved
-
-
 def _compare(
-    name: str, stage: PlanStage, node: str | None, expected: np.ndarray, actual: np.ndarray, min_sqnr_db: float
+    stage: PlanStage, value: ir.Value, expected: np.ndarray, actual: np.ndarray, min_sqnr_db: float
 ) -> AlignedValue:
+    name = value.name or ""
     comparison = Comparison(AccuracyBudget())
     comparison.add({name: expected}, {name: actual})
     figures = comparison.figures()
@@ -213,7 +169,7 @@ def _compare(
     return AlignedValue(
         name=name,
         stage=stage.name,
-        node=node,
+        node=None if stage.is_engine else _producer(value),
         cosine=figures.cosine,
         max_abs=figures.max_abs,
         sqnr_db=sqnr_db,

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
-import onnx_ir as ir
 
-from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.trust import Trust
-from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.registry import get_backend
-from trtnode.engines.build import jobs
-from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.tolerance import accumulates_quantized
-from trtnode.engines.errors import BuildError, EngineError, ExecutionError
+from trtnode.engines.errors import EngineError, ExecutionError
 from trtnode.engines.onnxruntime.session import NativeSession, open_observed
-from trtnode.engines.precision.rules import QUANTIZED
-from trtnode.engines.runtime.buffers import input_buffer
-from trtnode.engines.runtime.engine_loading import chosen_engine
 from trtnode.engines.runtime.executor import open_executable
 from trtnode.engines.runtime.options import RunOptions
-from trtnode.partitioner.compiled.trtnode import is_compiled, replaced_model
+from trtnode.partitioner.compiled.trtnode import is_compiled
 from trtnode.partitioner.graph.extraction import extract_model
-from trtnode.partitioner.graph.view import Graph, TensorSpec
+from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import load_model
-from trtnode.partitioner.model.values import is_constant
-
-BUILD_TIMEOUT_S = 600.0
 
 Values = Mapping[str, np.ndarray]
 """Arrays by value name."""
@@ -59,7 +47,7 @@ def run_natively(
         raise EngineError(f"{path}: a compiled model can't be the reference. Give the model that it was made from.")
     observed = [value for value in graph.tensors if value.name in names and value.producer() is not None]
     model = folder / "reference.onnx"
-    write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=observed, keep_defaults=True), model)
+    write_temporary(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=observed, keep_defaults=True), model)
     others: list[NativeSession] = []
     if accumulates_quantized(node.op_type for node in graph.nodes):
         others = [open_observed(model, unfused=True), open_observed(model, exact=False)]
@@ -90,57 +78,6 @@ def run_compiled(path: pathlib.Path, names: Collection[str], feeds: Values, trus
     if refusals:
         raise ExecutionError(f"{path}: an engine refuses these inputs ({refusals[0]}). Give others.")
     return _arrays(results)
-
-
-def run_inside(
-    model: ir.Model, op: ir.Node, known: Values, wanted: Values, *, worker: SubprocessWorker, folder: pathlib.Path
-) -> Values:
-    """Build the engine of a TrtNode again with values inside it as outputs, and run it.
-
-    Args:
-        model: The compiled model.
-        op: The TrtNode.
-        known: At least its inputs.
-        wanted: Arrays of the type and shape of the values to see, by name.
-        worker: The process to build in.
-        folder: For files.
-
-    Returns:
-        The wanted values of the nodes that the TrtNode replaced.
-
-    Raises:
-        BuildError: The library refuses to build this.
-        EngineError: The engine does not run.
-    """
-    _, envelope = chosen_engine(op)
-    backend = get_backend(envelope.backend)
-    inner = [value for node in model.functions[op.op_identifier()] for value in node.outputs if value.name in wanted]
-    outputs = [_typed(value, wanted[value.name or ""]) for value in inner]
-    source, target = folder / "inside.onnx", folder / "inside.engine"
-    write_model(replaced_model(model, op, outputs=outputs), source)
-    if envelope.precision_effective in QUANTIZED:
-        raise BuildError(f"{op.name} is quantized, and the file doesn't hold what that takes, so it isn't built again.")
-    options = BuildOptions(precision=envelope.precision_effective)
-    worker.call(jobs.build, BUILD_TIMEOUT_S, backend.name, source, target, options)
-    inputs = [v for v in op.inputs if v is not None and not is_constant(v)]
-    bindings = dataclasses.replace(
-        envelope,
-        inputs=_described(inputs),
-        outputs=_described(outputs),
-        options=backend.build_properties(options),
-    )
-    engine = backend.load(target.read_bytes(), bindings)
-    engine.bind([input_buffer(known, spec) for spec in engine.inputs], None)
-    return {spec.name: np.array(value) for spec, value in zip(engine.outputs, engine.run(), strict=True)}
-
-
-def _described(values: Sequence[ir.Value]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec.of(value) for value in values)
-
-
-def _typed(value: ir.Value, array: np.ndarray) -> ir.Value:
-    kind = ir.TensorType(ir.DataType.from_numpy(array.dtype))
-    return ir.Value(name=value.name, type=kind, shape=ir.Shape(array.shape))
 
 
 def _arrays(results: Mapping[str, object]) -> Values:

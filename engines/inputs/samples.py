@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import itertools
 import logging
 import math
 import pathlib
@@ -224,6 +226,46 @@ def empty_samples(session: Runner, inputs: Sequence[TensorSpec]) -> Iterator[lis
         accepted = [feeds for feeds in tried if _runs(session, feeds) is not None]
         if accepted:
             yield accepted
+
+
+def one_step(session: Runner, inputs: Sequence[TensorSpec], feeds: Feeds) -> Feeds:
+    """Return inputs of one step of a decoder.
+
+    Some result of a decoder is an input, the past, and the new steps behind it along one axis. The size that is the
+    number of steps is set to 1.
+
+    Args:
+        session: The model.
+        inputs: Its inputs, as ``find_generated`` returns them.
+        feeds: Generated inputs that it runs on.
+
+    Returns:
+        Inputs of one step, whose other sizes are those of ``feeds``; ``feeds`` itself for all other models.
+    """
+    sizes = free_sizes(inputs, {name: array.shape for name, array in feeds.items()})
+    continued = _continued(feeds, session.run(feeds))
+    for symbol in (name for name, size in sizes.items() if continued and size > 1):
+        for step in _generate(inputs, {**sizes, symbol: 1})[:1]:
+            with contextlib.suppress(ExecutionError):
+                stepped = _continued(step, session.run(step))
+                if any(n == 1 and (name, shape) in continued for (name, shape), n in stepped.items()):
+                    return step
+    return feeds
+
+
+def _continued(feeds: Feeds, results: Sequence[Any]) -> dict[tuple[str, tuple[int, ...]], int]:
+    """Return the numbers of steps by which results continue inputs, by name and shape of the input."""
+    pairs = itertools.product(feeds.items(), results)
+    return {(name, given.shape): n for (name, given), result in pairs if (n := _steps(given, result))}
+
+
+def _steps(given: np.ndarray, result: Any) -> int:
+    """Return by how much a result that begins with an input of real numbers is longer; 0 for all others."""
+    if not isinstance(result, np.ndarray) or given.dtype.kind != "f" or given.ndim != result.ndim:
+        return 0
+    longer = [new - old for old, new in zip(given.shape, result.shape, strict=True) if new != old]
+    begins = len(longer) == 1 and longer[0] > 0 and np.array_equal(result[tuple(map(slice, given.shape))], given)
+    return longer[0] if begins else 0
 
 
 def _equal_sizes(session: Runner, inputs: Sequence[TensorSpec], size: int) -> tuple[list[Feeds], bool]:

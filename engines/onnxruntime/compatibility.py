@@ -12,7 +12,7 @@ import onnx
 import onnx.version_converter
 import onnx_ir as ir
 
-from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.errors import ModelLoadError
 from trtnode.engines.onnxruntime.limits import native_limits
@@ -74,7 +74,7 @@ def write_native_form(source: pathlib.Path | onnx.ModelProto, target: pathlib.Pa
         return False
     if form is None:
         return False
-    write_model(form, target)
+    write_temporary(form, target)
     try:
         NativeSession(target)
     except ModelLoadError as error:

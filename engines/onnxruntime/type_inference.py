@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
-from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.errors import EngineError
 from trtnode.engines.onnxruntime.session import PLAIN_TYPES, NativeSession
 from trtnode.partitioner.graph.extraction import extract_model
@@ -39,7 +39,8 @@ def shapes_by(
         if not values:
             return {}
         path = folder / "untyped.onnx"
-        write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=values, keep_defaults=True), path)
+        model = extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=values, keep_defaults=True)
+        write_temporary(model, path)
         try:
             return ask(path)
         except EngineError as error:

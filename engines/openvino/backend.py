@@ -45,9 +45,8 @@ class OpenVinoBackend(Backend):
     def unavailable_reason(self) -> str | None:
         """Return that the library is missing, or is a release that doesn't work; None if it works."""
         needed = f"{'.'.join(map(str, OLDEST))} or newer is needed, which on aarch64 needs glibc 2.35."
-        try:
-            version = importlib.metadata.version("openvino")
-        except importlib.metadata.PackageNotFoundError:
+        version = installed_release()
+        if version is None:
             return f"OpenVINO is not installed here: {needed}"
         if tuple(int(part) for part in version.split(".")[:2]) >= OLDEST:
             return None
@@ -67,7 +66,7 @@ class OpenVinoBackend(Backend):
 
     def fingerprint(self, options: BuildOptions) -> str:
         """Return the release and the instruction sets. OpenVINO takes long to import, and longer to name its own."""
-        return f"{importlib.metadata.version('openvino')} {kernels_chosen_by() or self.device().features}"
+        return f"{installed_release()} {kernels_chosen_by() or self.device().features}"
 
     def check_support(self, model: pathlib.Path) -> Verdict:
         """Convert a model and query the CPU plugin for each of its operations."""
@@ -124,3 +123,12 @@ class OpenVinoBackend(Backend):
     def _plugin(self) -> CpuPlugin:
         plugin: type[CpuPlugin] = pkgutil.resolve_name("trtnode.engines.openvino.cpu_plugin:CpuPlugin")
         return plugin()
+
+
+@functools.cache
+def installed_release() -> str | None:
+    """Return the release of the openvino package, without importing it; None where it isn't installed."""
+    try:
+        return importlib.metadata.version("openvino")
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -16,6 +16,7 @@ import onnx_ir as ir
 from trtnode.engines.artifact.envelope import SATURATED
 from trtnode.engines.backends.protocols import Buffer
 from trtnode.engines.errors import EngineRejectedError
+from trtnode.engines.openvino.indices import TABLE as INDEXED
 from trtnode.partitioner.graph.view import Node
 from trtnode.partitioner.model.values import has_subgraphs
 
@@ -27,6 +28,8 @@ KEEPS_ORDER = {**dict.fromkeys(("Concat", "Max", "Min")), **dict.fromkeys(MOVES,
 """Operators whose results are elements of these inputs; None stands for all."""
 
 COMPARES = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual".split())
+
+READS_SIZES = frozenset({"Shape", "Size"})
 
 
 def saturation_options(nodes: Sequence[Node], inputs: Sequence[ir.Value]) -> dict[str, str]:
@@ -63,13 +66,20 @@ def _only_order_counts(value: ir.Value, inside: set[ir.Node]) -> bool:
     while pending:
         for use in pending.pop().uses():
             op = use.node
-            if op not in inside or (op.op_type in COMPARES and _is_inner_constant(op.inputs[1 - use.idx])):
+            if op not in inside or op.op_type in READS_SIZES or _treats_ends_alike(op, use.idx):
                 continue
             if op.op_type not in KEEPS_ORDER or use.idx not in (KEEPS_ORDER[op.op_type] or (use.idx,)):
                 return False
             pending += [one for one in op.outputs if one not in seen]
             seen.update(op.outputs)
     return True
+
+
+def _treats_ends_alike(op: ir.Node, place: int) -> bool:
+    """Return whether the ends of the range do to an operator what values beyond do: as indices, all are outside."""
+    if op.op_type in COMPARES:
+        return _is_inner_constant(op.inputs[1 - place])
+    return op.op_type in INDEXED and place == INDEXED[op.op_type].at
 
 
 def _is_inner_constant(value: ir.Value | None) -> bool:

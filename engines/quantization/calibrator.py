@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.engines.artifact.files import sha256_of_model, write_model
+from trtnode.engines.artifact.files import sha256_of_model, write_temporary
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.errors import CalibrationDataError, ExecutionError, QuantizationError
@@ -227,7 +227,7 @@ def _open_observed(graph: Graph, path: pathlib.Path) -> NativeSession:
     """Open the model with every observed tensor as an output, and no other."""
     given = set(graph.inputs)
     outputs = [v for v in _observable(graph) if v not in given]
-    write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=outputs, keep_defaults=True), path)
+    write_temporary(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=outputs, keep_defaults=True), path)
     return NativeSession(path, name="the model with all its tensors as outputs")
 
 

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 import math
 import pathlib
-from collections.abc import Mapping
 
-import onnx
 import onnx_ir as ir
 
 from trtnode.engines.artifact.envelope import EMPTY, INDICES, TARGETS, Device, Envelope
 from trtnode.engines.artifact.sidecars import engine_bytes
 from trtnode.engines.backends.names import target_problem
 from trtnode.engines.backends.plugins import find_library, foreign, own
-from trtnode.engines.backends.protocols import Backend, Engine, LoadOptions, Origin
+from trtnode.engines.backends.protocols import Backend, Engine, LoadOptions
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.errors import BackendMissingError, EngineError, EngineRejectedError
 from trtnode.engines.precision.boundary_types import may_hold
-from trtnode.engines.precision.rewriting import Setting, transform
 from trtnode.engines.runtime.options import SHARED, RunOptions
-from trtnode.partitioner.compiled.trtnode import EmbeddedEngine, embedded_engines, replaced_hash, replaced_model
-from trtnode.partitioner.cut.segments import Segment
+from trtnode.partitioner.compiled.trtnode import EmbeddedEngine, embedded_engines, replaced_hash
 from trtnode.partitioner.graph.view import Graph, Node, describe, specs
 from trtnode.partitioner.model.regular_files import read_regular
 
 logger = logging.getLogger(__name__)
-
-ORIGIN_SUFFIX = ".onnx"
-"""Suffix of the model that an engine was built from."""
 
 
 def open_engine(
@@ -57,8 +49,7 @@ def open_engine(
         _check_nodes(graph, node, envelope)
     _check_clamps(graph, node, envelope)
     engine = engine_bytes(node.name, content, folder)
-    origin = functools.partial(_origin_of, graph.model, node.op, envelope)
-    return envelope, load_engine(node.name, envelope, engine, run, origin=origin, profiled=profiled)
+    return envelope, load_engine(node.name, envelope, engine, run, profiled=profiled)
 
 
 def chosen_engine(op: ir.Node, run: RunOptions = SHARED) -> tuple[EmbeddedEngine, Envelope]:
@@ -117,7 +108,6 @@ def load_engine(
     engine: bytes | memoryview,
     run: RunOptions = SHARED,
     *,
-    origin: Origin | None = None,
     profiled: bool = False,
 ) -> Engine:
     """Check an envelope, then load the engine.
@@ -127,12 +117,10 @@ def load_engine(
         envelope: Of the engine.
         engine: Its bytes.
         run: Options of the model.
-        origin: The source of its weights, if it holds none.
         profiled: Make it report the times of its layers, which slows it down.
 
     Raises:
-        EngineRejectedError: The engine is damaged, was made for something else, isn't trusted, or can't be given its
-            weights.
+        EngineRejectedError: The engine is damaged, was made for something else, or isn't trusted.
         UnknownBackendError: The envelope names no engine that is installed.
     """
     backend = get_backend(envelope.backend)
@@ -147,7 +135,7 @@ def load_engine(
         run.trust.check(envelope, segment)
     if profiled:
         envelope = dataclasses.replace(envelope, options={**envelope.options, **backend.profiling_options})
-    options = LoadOptions(threads=run.threads, instances=run.instances, shares_cores=run.shares_cores, origin=origin)
+    options = LoadOptions(threads=run.threads, instances=run.instances, shares_cores=run.shares_cores)
     loaded = backend.load(engine, envelope.without(EMPTY), options)
     loaded.empty_places = envelope.empty_places
     return loaded
@@ -180,14 +168,13 @@ def load_engine_file(segment: str, file: pathlib.Path, envelope: str) -> Engine:
 
     Args:
         segment: For messages.
-        file: Of the engine. For an engine without weights, the model that it was built from stands beside it.
+        file: Of the engine.
         envelope: As JSON.
 
     Raises:
         EngineRejectedError: As ``load_engine``.
     """
-    origin = functools.partial(onnx.load, file.with_suffix(ORIGIN_SUFFIX))
-    return load_engine(segment, Envelope.from_json(envelope, segment), read_regular(file), origin=origin)
+    return load_engine(segment, Envelope.from_json(envelope, segment), read_regular(file))
 
 
 def _check_nodes(graph: Graph, node: Node, envelope: Envelope) -> None:
@@ -218,47 +205,3 @@ def _check_bindings(node: Node, envelope: Envelope) -> None:
                 raise EngineRejectedError(
                     node.name, f"it has {declared.name!r} as {describe(held)}, its node has {describe(declared)}."
                 )
-
-
-def _origin_of(model: ir.Model, op: ir.Node, envelope: Envelope) -> onnx.ModelProto:
-    """Return the model that the engine of a TrtNode was built from, with the same names and values of weights.
-
-    TensorRT takes back exactly the weights that it left out, by name. The function's nodes and weights, which the
-    envelope's hash covers, are rewritten to the precisions in the envelope. Weights that follow from the ranges of a
-    calibration are not in the file, so such engines keep their weights.
-
-    Args:
-        model: The compiled model.
-        op: The TrtNode.
-        envelope: Of its engine.
-
-    Raises:
-        EngineRejectedError: The file lacks the nodes, or the ranges that their weights follow from.
-    """
-    name = op.name or ""
-    if op.op_identifier() not in model.functions:
-        raise EngineRejectedError(name, "it holds no weights, and the nodes that have them were left out of the file.")
-    if envelope.calibration_sha256:
-        raise EngineRejectedError(name, "it holds no weights, and they follow from ranges that the file doesn't hold.")
-    source = replaced_model(model, op, outputs=op.outputs)
-    graph = Graph.of(ir.from_proto(source))
-    segment = Segment(name=name, level=0, nodes=graph.nodes, inputs=graph.inputs, outputs=graph.outputs)
-    precisions = envelope.node_precisions
-    nodes = tuple(_precision(node, precisions, name) for node in graph.nodes) if precisions else ()
-    setting = Setting(asked=envelope.precision_asked, nodes=nodes, fp16_boundaries=_fp16_boundaries(segment, envelope))
-    return transform(source, segment, setting, get_backend(envelope.backend)).model
-
-
-def _fp16_boundaries(segment: Segment, envelope: Envelope) -> frozenset[str]:
-    """Return the tensors that the engine holds in another type than the model declares."""
-    declared = specs((*segment.inputs, *segment.outputs))
-    held = (*envelope.inputs, *envelope.outputs)
-    return frozenset(s.name for s, own in zip(declared, held, strict=True) if s.dtype != own.dtype)
-
-
-def _precision(node: Node, precisions: Mapping[str, str], segment: str) -> str:
-    """Return the precision asked of a node. Equal names in other segments change its identity, so both are tried."""
-    for identity in (node.name, f"{node.op_type}:{node.op.outputs[0].name}"):
-        if identity in precisions:
-            return precisions[identity]
-    raise EngineRejectedError(segment, f"its envelope has no precision for the node {node.name!r}.")

@@ -103,7 +103,7 @@ class SharedStore:
     def fetch(self, key: str) -> Entry | None:
         """Return an entry that somebody with the store's key has published; None where there is none."""
         try:
-            found = self.read(f"{key}.json")
+            found = self._read(f"{key}.json")
             if found is None:
                 return None
             entry = self._opened(key, json.loads(found))
@@ -125,8 +125,8 @@ class SharedStore:
                 self._access("write", self._key.make)
             record = json.dumps({**covered, "mark": self._mark(key, covered)})
             if entry.content is not None:
-                self.write(f"{content}.bytes", entry.content)
-            self.write(f"{key}.json", record.encode())
+                self._write(f"{content}.bytes", entry.content)
+            self._write(f"{key}.json", record.encode())
         except StoreError:
             return
         except KeyFileError as error:
@@ -138,20 +138,10 @@ class SharedStore:
         """Take over what has happened to a copy that comes back from another process."""
         self.state = copy.state
 
-    def read(self, name: str) -> bytes | None:
-        """Return a file's content; None where there is none.
+    def _read(self, name: str, size: int = 0) -> bytes | None:
+        return self._access("read", functools.partial(self._place.read, name), size)
 
-        Raises:
-            StoreError: The store fails.
-        """
-        return self._access("read", functools.partial(self._place.read, name))
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write or replace a file.
-
-        Raises:
-            StoreError: The store fails.
-        """
+    def _write(self, name: str, content: bytes) -> None:
         self._access("write", functools.partial(self._place.write, name, content), len(content))
 
     def _opened(self, key: str, record: Mapping[str, Any]) -> Entry:
@@ -169,8 +159,7 @@ class SharedStore:
             raise ValueError("it has no mark of this store's key")
         if covered["content"] is None:
             return Entry(fields=covered["fields"], content=None)
-        read = functools.partial(self._place.read, f"{covered['content']}.bytes")
-        content = self._access("read", read, covered["size"])
+        content = self._read(f"{covered['content']}.bytes", covered["size"])
         if content is None or hashlib.sha256(content).hexdigest() != covered["content"]:
             raise ValueError("its bytes are missing or damaged")
         return Entry(fields=covered["fields"], content=content)

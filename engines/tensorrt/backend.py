@@ -64,14 +64,6 @@ class TensorRtBackend(Backend):
             return reason
         return None if has_driver() else f"pycuda is not installed, or finds no CUDA driver: {CUDA_INSTALL}"
 
-    def check_options(self, options: BuildOptions) -> None:
-        """Refuse unknown targets, and options that must not be ignored.
-
-        Raises:
-            BuildOptionError: There is one.
-        """
-        self._library.check_options(options.tensorrt)
-
     def version(self) -> str:
         """Return the part of the library's version that its engines are bound to.
 
@@ -173,15 +165,15 @@ class TensorRtBackend(Backend):
         Args:
             engine: As built.
             envelope: Already verified.
-            options: The origin alone is used: the host computes nothing, and all models share the streams.
+            options: Unused: the host computes nothing, and all models share the streams.
 
         Raises:
             BackendMissingError: A part of the installation is missing.
-            EngineRejectedError: The library refuses the bytes or the weights, or their bindings are not the envelope's.
+            EngineRejectedError: The library refuses the bytes, or their bindings are not the envelope's.
         """
         trt, streams = self._module(), self.streams()
         with streams.device:
-            loaded = deserialize(trt, engine, envelope, options.origin)
+            loaded = deserialize(trt, engine, envelope)
         return TensorRtEngine(loaded, streams, envelope.inputs, envelope.outputs)
 
     @functools.cache  # noqa: B019  (one backend a process)

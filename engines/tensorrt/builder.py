@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx
 
-from trtnode.engines.artifact.envelope import STRIPPED
 from trtnode.engines.artifact.files import write_atomically
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.progress import Progress, report
@@ -22,10 +23,15 @@ from trtnode.engines.errors import BuildError, OutputFileError
 from trtnode.engines.tensorrt.labelling.parser import first_line, first_refusal, make_logger, new_builder, new_network
 from trtnode.engines.tensorrt.labelling.rewrites import PASSES, prepare
 from trtnode.engines.tensorrt.parsed_tensors import check_tensors
-from trtnode.engines.tensorrt.refit import Weights, hand_over, take_weights
 from trtnode.engines.tensorrt.targets import set_targets
 
 logger = logging.getLogger(__name__)
+
+HANDED_OVER_BYTES = 1 << 20
+"""Weights from this size on are handed over in place, rather than inside the model."""
+
+Weights = Mapping[str, npt.NDArray[np.uint8]]
+"""Bytes by initializer. The library reads them in place, so they must live until it has done its work."""
 
 
 def properties(options: TensorRtOptions) -> dict[str, str]:
@@ -34,7 +40,6 @@ def properties(options: TensorRtOptions) -> dict[str, str]:
         "VERSION_COMPATIBLE": options.version_compatible,
         "EXCLUDE_LEAN_RUNTIME": options.version_compatible,  # it would be code inside the engine
         "SPARSE_WEIGHTS": options.sparse,
-        STRIPPED: options.strip_plan,
         "CUDA_GRAPHS": options.cuda_graphs,
     }
     settings = {"STRONGLY_TYPED": "1", "OPTIMIZATION_LEVEL": str(options.optimization_level)}
@@ -113,6 +118,21 @@ def build_plan(
     return bytes(memoryview(plan)), b"" if cache is None else bytes(memoryview(cache.serialize()))
 
 
+def take_weights(parser: Any, proto: onnx.ModelProto) -> Weights:
+    """Take large weights out of a model, if they can be handed over: a message holds 2 GiB at most.
+
+    Args:
+        parser: A ``trt.OnnxParser``; from release 10.13 on, weights can be handed to it.
+        proto: The model.
+    """
+    taken: dict[str, npt.NDArray[np.uint8]] = {}
+    for tensor in proto.graph.initializer if hasattr(parser, "load_initializer") else ():
+        if len(tensor.raw_data) >= HANDED_OVER_BYTES:
+            taken[tensor.name] = np.frombuffer(tensor.raw_data, np.uint8)
+            tensor.ClearField("raw_data")
+    return taken
+
+
 def parse(parser: Any, proto: onnx.ModelProto, weights: Weights, path: pathlib.Path) -> bool:
     """Have a parser read a model with its weights; returns whether it takes all of it.
 
@@ -124,7 +144,9 @@ def parse(parser: Any, proto: onnx.ModelProto, weights: Weights, path: pathlib.P
     """
     if not weights:
         return bool(parser.parse(proto.SerializeToString(), str(path)))
-    return hand_over(parser, proto, weights) and bool(parser.parse_model_proto())
+    loaded = parser.load_model_proto(proto.SerializeToString())
+    given = (parser.load_initializer(name, data.ctypes.data, data.nbytes) for name, data in weights.items())
+    return loaded and all(given) and bool(parser.parse_model_proto())
 
 
 def make_monitor(trt: Any) -> Any:
@@ -177,9 +199,6 @@ def _configure(trt: Any, builder: Any, options: TensorRtOptions) -> Any:
         config.set_flag(trt.BuilderFlag.SPARSE_WEIGHTS)
     if options.details:
         config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-    if options.strip_plan:
-        config.set_flag(trt.BuilderFlag.STRIP_PLAN)
-        config.set_flag(trt.BuilderFlag.REFIT_IDENTICAL)  # the same weights come back, so all kernels may be used
     set_targets(trt, config, options.targets)
     return config
 

@@ -11,9 +11,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from trtnode.engines.backends.build_options import TensorRtOptions
-from trtnode.engines.backends.names import TARGET_NAMES, TargetName, target_problem
+from trtnode.engines.backends.names import TARGET_NAMES, TargetName
 from trtnode.engines.cuda.devices import Gpu
-from trtnode.engines.errors import BuildOptionError
 from trtnode.engines.tensorrt.labelling import rtx, tables
 
 
@@ -41,8 +40,7 @@ class TensorRtLibrary:
         oldest: The oldest release that works.
         install: Tells how to install it.
         table: The nodes that its parser and its builder take.
-        lacks: Names of the ``TensorRtOptions`` that its builder lacks.
-        refuses: The reason for which an option is an error, by name; the others that it lacks have no effect.
+        lacks: Names of the ``TensorRtOptions`` that its builder lacks; they have no effect.
         targets: GPUs that it builds for, on any machine; none if it builds for the GPU of this machine alone.
         portable: GPUs that an engine for no target in particular runs on.
         runtime_settings: Settings that only its runtime has. They go into the envelope.
@@ -56,7 +54,6 @@ class TensorRtLibrary:
     install: str
     table: tables.ParserTable
     lacks: frozenset[str] = frozenset()
-    refuses: Mapping[str, str] = dataclasses.field(default_factory=dict)
     targets: tuple[TargetName, ...] = ()
     portable: tuple[TargetName, ...] = ()
     runtime_settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -111,19 +108,6 @@ class TensorRtLibrary:
         """Return the GPUs that engines for these targets run on, in the library's order."""
         return tuple(name for name in self.targets if name in targets) if targets else self.portable
 
-    def check_options(self, options: TensorRtOptions) -> None:
-        """Refuse options that must not be ignored.
-
-        Raises:
-            BuildOptionError: There is one.
-        """
-        for name in options.chosen():
-            if name in self.refuses:
-                raise BuildOptionError(f"{self.title} has no option {name}: {self.refuses[name]}.")
-        for target in options.targets if self.targets else ():
-            if problem := target_problem(target):
-                raise BuildOptionError(f"{self.title} builds nothing for target {target!r}: it {problem}.")
-
     def options_of(self, options: TensorRtOptions) -> TensorRtOptions:
         """Return the options without those that the builder lacks."""
         defaults = TensorRtOptions()
@@ -152,8 +136,7 @@ TENSORRT_RTX = TensorRtLibrary(
     oldest=(1, 7),
     install="Install it: pip install 'trtnode[tensorrt-rtx]'",
     table=rtx.RTX,
-    lacks=frozenset({"hardware_compatible", "optimization_level", "strip_plan", "version_compatible"}),
-    refuses={"strip_plan": "it can't build engines without weights on a machine without a GPU; leave it out"},
+    lacks=frozenset({"hardware_compatible", "optimization_level", "version_compatible"}),
     targets=TARGET_NAMES,
     portable=tuple(name for name in TARGET_NAMES if name != "sm75"),
 )

@@ -12,18 +12,19 @@ import onnx_ir as ir
 
 from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.backends.layer_times import LayerTime
-from trtnode.engines.backends.protocols import Origin
 from trtnode.engines.errors import EngineRejectedError
 from trtnode.engines.tensorrt.element_types import ELEMENT_TYPES
 from trtnode.engines.tensorrt.labelling.parser import make_logger
 from trtnode.engines.tensorrt.layer_times import describe_layers, layer_time, new_profiler
-from trtnode.engines.tensorrt.refit import refit
 from trtnode.partitioner.graph.view import TensorSpec
 
 Shape = tuple[int, ...]
 
 PROFILED = "PROFILED"
 """The option of an envelope whose engine is loaded to report the times of its layers."""
+
+STRIPPED = "STRIP_PLAN"
+"""The option of engines without weights, which earlier versions built."""
 
 RUNTIME_CACHE = "IRuntimeCache"
 """A class of TensorRT for RTX alone, which compiles an engine's kernels where the engine runs."""
@@ -156,19 +157,21 @@ class LoadedEngine:
         return tuple(low), tuple(high)
 
 
-def deserialize(trt: Any, engine: bytes | memoryview, envelope: Envelope, origin: Origin | None = None) -> LoadedEngine:
-    """Load engine bytes, and give them their weights where they were built without. A CUDA context must be current.
+def deserialize(trt: Any, engine: bytes | memoryview, envelope: Envelope) -> LoadedEngine:
+    """Load engine bytes. A CUDA context must be current.
 
     Args:
         trt: The tensorrt module.
         engine: As built. Plans are programs: their envelope must be verified.
         envelope: Of the engine.
-        origin: Gives the model that the engine was built from.
 
     Raises:
-        EngineRejectedError: TensorRT refuses the bytes or the weights, in its own words, or they are not what the
-            envelope says.
+        EngineRejectedError: TensorRT refuses the bytes, in its own words, or they are not what the envelope says.
     """
+    if STRIPPED in envelope.options:
+        raise EngineRejectedError(
+            "TensorRT", "it holds no weights, as some of earlier versions. Compile the model again."
+        )
     logger = make_logger(trt)
     logger.take()
     try:
@@ -178,10 +181,6 @@ def deserialize(trt: Any, engine: bytes | memoryview, envelope: Envelope, origin
         raise EngineRejectedError("TensorRT", logger.told(str(error))) from error
     if loaded is None:
         raise EngineRejectedError("TensorRT", f"{logger.told()}{_why_invalid(trt, runtime, engine)}")
-    if envelope.is_stripped:
-        if origin is None:
-            raise EngineRejectedError("TensorRT", "it holds no weights, and nothing is here to take them from.")
-        refit(trt, loaded, origin())
     return LoadedEngine(trt, loaded, envelope)
 
 

@@ -16,12 +16,11 @@ import onnx_ir as ir
 
 from trtnode.engines.backends.protocols import ModelReading
 from trtnode.engines.errors import BuildError
-from trtnode.engines.tensorrt.builder import parse
+from trtnode.engines.tensorrt.builder import parse, take_weights
 from trtnode.engines.tensorrt.element_types import ELEMENT_TYPES
 from trtnode.engines.tensorrt.labelling.parser import first_refusal, make_logger, new_builder, new_network
 from trtnode.engines.tensorrt.labelling.rewrites import PASSES, prepare
 from trtnode.engines.tensorrt.parsed_tensors import misread_tensors, results
-from trtnode.engines.tensorrt.refit import take_weights
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
 from trtnode.partitioner.graph.view import TensorSpec
 

@@ -147,9 +147,5 @@ class Outcome:
             )
         if times is None:
             return Verdict(ReasonCode.NOT_FASTER, f"T{model[1:]}.")
-        if self.decision is not None and self.decision.sureness is Sureness.UNKNOWN:
-            return Verdict(
-                ReasonCode.NOT_FASTER, f"T{model[1:]}: other programs disturbed it, so the estimate decides."
-            )
         alone = f"The segment takes {times.engine_ms:.3g} ms in an engine, {times.native_ms:.3g} ms natively"
         return Verdict(ReasonCode.NOT_FASTER, f"{alone}; {model}." if times.gain_ms > 0 else f"{alone}.")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.build.builder import BuiltEngine, BuiltPartition
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.precision.rewriting import Setting, transform
@@ -113,5 +113,6 @@ class Measurements:
         """Write the float32 model with some of its values as its outputs."""
         outputs = [v for v in dict.fromkeys(values) if v not in graph.inputs]
         path = self._context.folder / "observed.onnx"
-        write_model(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=outputs, keep_defaults=True), path)
+        model = extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=outputs, keep_defaults=True)
+        write_temporary(model, path)
         return path

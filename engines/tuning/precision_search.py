@@ -6,12 +6,14 @@ import dataclasses
 import itertools
 import logging
 import math
-import pathlib
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
+
+import onnx
 
 from trtnode.engines.artifact.envelope import Envelope
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.build.builder import BuiltEngine, BuiltPartition, EngineBuilder
 from trtnode.engines.build.context import CompileContext
@@ -31,12 +33,8 @@ from trtnode.partitioner.graph.view import Node
 
 logger = logging.getLogger(__name__)
 
-
-class Written(Protocol):
-    """A model in the precisions of a trial, which ``load_model`` reads from the file where it is saved."""
-
-    def save(self, path: pathlib.Path) -> None:
-        """Write it."""
+Embed = Callable[[BuiltPartition], onnx.ModelProto]
+"""Makes one model of a partition and its engines."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +74,7 @@ class PrecisionSearch:
         builder: EngineBuilder,
         *,
         evaluation: accuracy_jobs.EvaluationData,
-        embed: Callable[[BuiltPartition], Written],
+        embed: Embed,
         table: CalibrationTable | None,
     ) -> None:
         """Prepare the search.
@@ -86,7 +84,7 @@ class PrecisionSearch:
             options: The precision asked for.
             builder: Builds engines in other precisions.
             evaluation: Samples that accuracy is measured on.
-            embed: Writes a model with its engines.
+            embed: Makes the model whose accuracy is measured.
             table: Ranges of tensors, for INT8.
         """
         self.tried: list[dict[str, Any]] = []
@@ -163,7 +161,7 @@ class PrecisionSearch:
             The figures, None where measuring failed; and True if they are inside the budget.
         """
         path = self._context.folder / "reduced.onnx"
-        self._embed(self._runnable(built)).save(path)
+        write_temporary(self._embed(self._runnable(built)), path)
         budget, figures = self._options.budget, None
         try:
             figures = self._worker.call(accuracy_jobs.measure_accuracy, TIMEOUT_S, path, self._evaluation, budget)

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import logging
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trtnode.engines.artifact.cache import engine_key
@@ -31,7 +31,7 @@ from trtnode.engines.quantization.schemes import SCHEMES
 from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.engines.tuning import accuracy_jobs
 from trtnode.engines.tuning.measurements import TIMEOUT_S
-from trtnode.engines.tuning.precision_search import AcceptedPlan, PrecisionSearch, Written, effective_precision
+from trtnode.engines.tuning.precision_search import AcceptedPlan, Embed, PrecisionSearch, effective_precision
 from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.graph.view import Graph, specs
 from trtnode.partitioner.model.loading import read_proto
@@ -115,12 +115,12 @@ class PrecisionStage:
         elif not self._recall():
             self._table = self._find_table()
 
-    def rebuild(self, exact: BuiltPartition, embed: Callable[[BuiltPartition], Written]) -> BuiltPartition:
+    def rebuild(self, exact: BuiltPartition, embed: Embed) -> BuiltPartition:
         """Replace checked float32 engines by engines of the precision asked for.
 
         Args:
             exact: The model with its float32 engines.
-            embed: Writes a model with its engines.
+            embed: Makes the model whose accuracy is measured.
 
         Raises:
             EngineError: Samples for the evaluation can't be read, or the user's own metric failed.
@@ -158,7 +158,7 @@ class PrecisionStage:
             for sentence in precision_warnings(precision, effective.get(precision, precision), usable_flags()):
                 logger.warning("%s", sentence)
 
-    def _search(self, partition: Partition, embed: Callable[[BuiltPartition], Written]) -> PrecisionSearch:
+    def _search(self, partition: Partition, embed: Embed) -> PrecisionSearch:
         context = self._context
         evaluation = accuracy_jobs.EvaluationData(
             source=context.source.path,

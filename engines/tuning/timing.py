@@ -15,15 +15,16 @@ import numpy as np
 
 from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.backends.protocols import Engine
-from trtnode.engines.inputs.samples import Feeds, find_samples
+from trtnode.engines.inputs.samples import Feeds, find_generated, find_samples, one_step
 from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.process_memory import give_back_free_pages
 from trtnode.engines.runtime.buffers import input_buffer
 from trtnode.engines.runtime.engine_loading import load_engine_file, open_engine
 from trtnode.engines.runtime.executor import Executable, open_executable
 from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.engines.runtime.plan import native_stage_model, plan_stages
 from trtnode.engines.runtime.plan_loading import interface_constants
-from trtnode.engines.tuning.decision import is_clear
+from trtnode.engines.tuning.decision import LEAD, is_clear
 from trtnode.partitioner.compiled.trtnode import view_with_engines
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
@@ -162,6 +163,7 @@ def measure_candidates(
     feeds = _first_sample(subject)
     if feeds is None:
         return None
+    give_back_free_pages()
     executables = {name: _open_candidate(subject, segments) for name, segments in kept.items()}
     calls = {name: functools.partial(executable.run, feeds) for name, executable in executables.items()}
     if not brief:
@@ -235,11 +237,14 @@ def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = 
 
 
 def _first_sample(subject: Subject) -> Feeds | None:
-    """Find inputs of likely sizes: one row, and large where nothing is known."""
+    """Find inputs of likely sizes: one row, of a decoder one step, and large where nothing is known."""
     session = NativeSession(subject.source, name=str(subject.source))
+    if subject.given is not None:
+        return find_samples(session, subject.inputs, subject.given)[0]
     for inputs in (_with_one_row(subject.inputs), subject.inputs):
-        if samples := find_samples(session, inputs, subject.given, sizes=LIKELY_SIZES):
-            return samples[0]
+        related, samples = find_generated(session, inputs, LIKELY_SIZES)
+        if samples:
+            return one_step(session, related, samples[0])
     return None
 
 
@@ -305,13 +310,14 @@ def time_in_turn(
     rounds, turn_s = (MOST_ROUNDS, BRIEF_TURN_S) if brief else (rounds, seconds / rounds / len(order))
     counts = {name: max(1, int(turn_s / estimates[name])) for name in order}
     turns: dict[str, list[float]] = {name: [] for name in order}
+    warms = not brief or LEAD * sum(2 * estimates[name] for name in order) <= seconds
     fewest, deadline = (0, began + seconds) if brief else (FEWEST_ROUNDS, time.monotonic() + PATIENCE * seconds)
     for done in range(rounds):
         if (done >= fewest and time.monotonic() > deadline) or (brief and _all_clear(turns)):
             break
         report(Progress(MEASURING, done, rounds))
         for name in order:
-            if counts[name] > 1 or not brief:
+            if counts[name] > 1 or warms:
                 calls[name]()  # brings its weights back into the caches after the other calls' turns
             turns[name].append(_quartile_ms(calls[name], counts[name]))
             _let_threads_come_to_rest()

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from trtnode.engines.artifact.cache import engine_key
 from trtnode.engines.artifact.compiled_model import CompiledModel
-from trtnode.engines.artifact.files import sha256_of_file
+from trtnode.engines.artifact.files import sha256_of_file, write_temporary
 from trtnode.engines.backends.build_environment import measuring_environment
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.options import Choice, CompileOptions
@@ -46,6 +46,7 @@ from trtnode.engines.tuning.native_form import native_form
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
 from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.cut.segments import Segment
+from trtnode.partitioner.model.mapped_weights import release_pages
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +184,7 @@ class Tuner:
 
     def _subject(self, partition: Partition, compiled: CompiledModel) -> timing.Subject:
         options, path = self._context.options, self._context.folder / "measured.onnx"
-        compiled.save(path)
+        write_temporary(compiled.model, path)
         return timing.Subject(
             compiled=path,
             source=self._context.source.path,
@@ -213,6 +214,7 @@ class Tuner:
 
     def _measure(self, partition: Partition, compiled: CompiledModel) -> Outcome | None:
         subject = self._subject(partition, compiled)
+        release_pages(partition.graph.model)
         if self._context.options.choice is Choice.MEASURED:
             return self._measure_briefly(subject, partition.segments)
         return self._measure_thoroughly(subject, partition.segments)

@@ -27,7 +27,7 @@ from trtnode.partitioner.compiled.references import (
 )
 from trtnode.partitioner.cut.segments import Segment
 from trtnode.partitioner.errors import CompiledModelError
-from trtnode.partitioner.graph.extraction import called_functions, constants_of, empty_model, serialize_constant
+from trtnode.partitioner.graph.extraction import constants_of, empty_model, serialize_constant
 from trtnode.partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node
 from trtnode.partitioner.model.default_values import Interface, hold_defaults, inputs_with_defaults
 from trtnode.partitioner.model.mapped_weights import MappedTensor, place_outside
@@ -162,32 +162,6 @@ def view_with_engines(model: ir.Model) -> Graph:
     read = {value for op in model.graph if is_trtnode(op) for value in op.inputs}
     hold_defaults(model.graph, [value for value in inputs_with_defaults(model.graph) if value in read])
     return Graph.of(model)
-
-
-def replaced_model(model: ir.Model, op: ir.Node, *, outputs: Sequence[ir.Value]) -> onnx.ModelProto:
-    """Return the nodes that a TrtNode replaced, with the initializers that they read, as a model.
-
-    Args:
-        model: The compiled model.
-        op: The TrtNode.
-        outputs: Values of the nodes that become the model's outputs, in this order.
-    """
-    function = model.functions[op.op_identifier()]
-    imports = serialize_imports(function.opset_imports)
-    proto = onnx.ModelProto(ir_version=model.ir_version, producer_name="trtnode", opset_import=imports)
-    proto.graph.name = op.overload
-    for formal, value in zip(function.inputs, op.inputs, strict=True):
-        assert value is not None, "a TrtNode leaves no input out"
-        constant = is_constant(value)
-        holder: onnx.TensorProto | onnx.ValueInfoProto = (
-            serialize_constant(value) if constant else serialize_value(value)
-        )
-        holder.name = formal.name or ""
-        (proto.graph.initializer if constant else proto.graph.input).append(holder)  # type: ignore[arg-type]
-    proto.graph.node.extend(ir.serde.serialize_node(node) for node in function)
-    proto.graph.output.extend(serialize_value(v) for v in outputs)
-    proto.functions.extend(called_functions(model, list(function)))
-    return proto
 
 
 def segment_hash(graph: Graph, segment: Segment) -> str:

@@ -31,7 +31,7 @@ from trtnode.partitioner.cut.report import (
 )
 from trtnode.partitioner.cut.segments import Segment, cut
 from trtnode.partitioner.cut.unknown_shapes import find_unknown_shapes
-from trtnode.partitioner.cut.what_if import FrozenWhatIf, compare_frozen, try_operators
+from trtnode.partitioner.cut.what_if import try_operators
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.garbage import without_collections
 from trtnode.partitioner.model.values import dimensions
@@ -86,10 +86,6 @@ class Partition:
             seconds=self.seconds,
             rewrites=rewrites_of(self.graph.model.graph),
         )
-
-    def what_if_frozen(self, frozen: Partition) -> FrozenWhatIf | None:
-        """Compare with the partition of the same model after ``freeze_initializers``."""
-        return compare_frozen(self.graph, self.segments, frozen.graph, frozen.segments)
 
     def demote(self, refused: Mapping[str, Verdict]) -> Partition:
         """Run nodes natively after all and cut again.

@@ -12,7 +12,7 @@ from trtnode.partitioner.cut.cost_model import CostModel
 from trtnode.partitioner.cut.labels import Verdict
 from trtnode.partitioner.cut.segments import NATIVE, Segment, nodes_outside, places_of
 from trtnode.partitioner.cut.unknown_shapes import UnknownShapes
-from trtnode.partitioner.cut.what_if import FrozenWhatIf, WhatIf
+from trtnode.partitioner.cut.what_if import WhatIf
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.values import Dimension
 from trtnode.partitioner.passes.rewrites.apply import Rewritten
@@ -91,7 +91,6 @@ class Report:
     tuning: Mapping[str, Any] | None = None
     precision: Mapping[str, Any] | None = None
     memory: Mapping[str, Any] | None = None
-    what_if_frozen: FrozenWhatIf | None = None
     labelled_by: str = ""
     unchecked: str = ""
     compiled_before: bool | None = None
@@ -120,7 +119,6 @@ class Report:
             "crossing_tensors": self.crossing_tensors,
             "boundary_bytes": self.boundary_bytes,
             "what_if": [_rounded(dataclasses.asdict(w)) for w in self.what_if],
-            **({"what_if_frozen": _rounded(dataclasses.asdict(self.what_if_frozen))} if self.what_if_frozen else {}),
             **({"rewrites": [_rounded(dataclasses.asdict(r)) for r in self.rewrites]} if self.rewrites else {}),
             "seconds": {step: round(seconds, 6) for step, seconds in self.seconds.items()},
             **({"labelled_by": self.labelled_by} if self.labelled_by else {}),

@@ -1,4 +1,4 @@
-"""Estimates of a partition in which the engine takes one operator more, or initializers are constants."""
+"""Estimates of a partition in which the engine takes one operator more."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ import numpy as np
 from trtnode.partitioner.cut.cost_model import CostModel
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict, engine_nodes
 from trtnode.partitioner.cut.placement import place_nodes
-from trtnode.partitioner.cut.segments import Segment, places_of
 from trtnode.partitioner.graph.topology import as_booleans
 from trtnode.partitioner.graph.view import Graph, Node
-from trtnode.partitioner.model.default_values import held_defaults, inputs_with_defaults
-from trtnode.partitioner.model.values import read_values
 
 MAX_OPERATORS = 12
 """Limit of operators to try, the most frequent ones first."""
@@ -46,51 +43,6 @@ class WhatIf:
     saved_ms: float
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class FrozenWhatIf:
-    """Outcome of constants in place of the initializers that a request may replace.
-
-    Attributes:
-        initializers: Number of these initializers.
-        nodes: Number of nodes that read one.
-        segments: Number of segments with constants instead.
-        saved_ms: Estimated saving of time.
-    """
-
-    initializers: int
-    nodes: int
-    segments: int
-    saved_ms: float
-
-
-def compare_frozen(
-    graph: Graph, segments: Sequence[Segment], frozen: Graph, frozen_segments: Sequence[Segment]
-) -> FrozenWhatIf | None:
-    """Compare a cut graph with the same one after ``freeze_initializers``; None where that gives engines nothing.
-
-    Where engines hold defaults as constants, that may still save segments: more can be folded.
-
-    Args:
-        graph: The graph.
-        segments: Of the graph.
-        frozen: The graph with constants.
-        frozen_segments: Of the graph with constants.
-    """
-    inside = {node.index for segment in segments for node in segment.nodes}
-    kept_native = sum(node.index not in inside and _reads_replaceable(node) for node in graph.nodes)
-    saves = kept_native or len(frozen_segments) < len(segments)
-    if not saves or not frozen_segments:
-        return None
-    own = graph.model.graph
-    replaceable = {*inputs_with_defaults(own), *held_defaults(own)}
-    return FrozenWhatIf(
-        initializers=len(replaceable),
-        nodes=sum(not replaceable.isdisjoint(read_values(node.op)) for node in graph.nodes),
-        segments=len(frozen_segments),
-        saved_ms=(_total_s(graph, segments) - _total_s(frozen, frozen_segments)) * 1e3,
-    )
-
-
 def try_operators(graph: Graph, labels: Mapping[str, Verdict], costs: CostModel) -> tuple[WhatIf, ...]:
     """Cut again with each refused operator supported, one at a time. The greatest saving comes first."""
     if len(graph.nodes) > MAX_NODES:
@@ -117,10 +69,6 @@ def try_operators(graph: Graph, labels: Mapping[str, Verdict], costs: CostModel)
 def _reads_replaceable(node: Node) -> bool:
     """Return whether a node reads an initializer that a request may replace, so that no engine takes it."""
     return any(value.is_initializer() for value in node.reads)
-
-
-def _total_s(graph: Graph, segments: Sequence[Segment]) -> float:
-    return CostModel(graph).total_s(places_of(graph, segments))
 
 
 def _places(graph: Graph, inside: Sequence[bool]) -> np.ndarray:

@@ -29,7 +29,6 @@ def align_(arguments: argparse.Namespace) -> int:
             arguments.model,
             arguments.reference,
             load_samples(arguments.inputs),
-            deep=arguments.deep,
             min_sqnr_db=arguments.min_sqnr,
             trust=trust_from(arguments),
         )
@@ -60,8 +59,6 @@ def _print(alignment: Alignment, console: Console) -> None:
         )
     if alignment.missing:
         console.print(f"Not in the reference, so not compared: {', '.join(alignment.missing)}.")
-    for stage, reason in alignment.unobserved.items():
-        console.print(f"The inside of {stage} can't be seen: {reason}")
 
 
 def _verdict(alignment: Alignment) -> str:

@@ -206,7 +206,6 @@ def _configure_align(parser: argparse.ArgumentParser) -> None:
         "--reference", type=pathlib.Path, required=True, metavar="REF.onnx", help="the model that it was made from"
     )
     parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
-    parser.add_argument("--deep", action="store_true", help="compare the result of every node, inside engines as well")
     parser.add_argument(
         "--min-sqnr",
         type=number(),

@@ -49,9 +49,6 @@ def compile_(arguments: argparse.Namespace) -> int:
         raise InvalidOptionError("--fail-if-not-faster", problem)
     if others and options.tune:
         raise InvalidOptionError("--tune", "engines of several libraries are for several machines. Tune on each alone")
-    if options.tensorrt.strip_plan and arguments.strip_fallback:
-        problem = "engines would take their weights from what --strip-fallback leaves out. Leave out one of the two"
-        raise InvalidOptionError("--strip-plan", problem)
     with showing_progress("Compiling"):
         each = compile_for_each(arguments.model, options, arguments.engines, cache=cache_from(arguments))
         compiled = each[0]
@@ -85,7 +82,6 @@ def _facts(
         "engines_built": compiled.engines_built,
         "engines_cached": compiled.engines_cached,
         "engine_bytes": compiled.engine_bytes,
-        "engines_stripped": compiled.engines_stripped,
         "native_fallback": compiled.native_fallback,
         "reference_nodes": len(compiled.reference_nodes),
         "source_bytes": arguments.model.stat().st_size,

@@ -150,16 +150,13 @@ def tables_of(report: dict[str, Any], sparse: Sequence[LayerSparsity]) -> dict[s
     """Return the tables of a report for which there are facts, by name."""
     now = len(report["segments"])
     gains = (row for row in report["what_if"] if row["segments"] < now or row["saved_ms"] >= LEAST_GAIN_MS)
-    operators = [(("find", row["op_type"]), row) for row in gains]
-    frozen = [(f"{row['initializers']:,}", row) for row in [report.get("what_if_frozen")] if row]
     tables = {
         "segments": segment_table(report["segments"]),
         "rewrites": rewrite_table(report.get("rewrites", ())),
         "zeros": zeros_table(sparse),
         "splits": split_table(report["splits"]),
         "groups": split_group_table(report["split_groups"]),
-        "operators": what_if_table("operator", operators, now),
-        "frozen": what_if_table("initializers", frozen, now),
+        "operators": what_if_table(gains, now),
     }
     return {name: table for name, table in tables.items() if table.rows}
 
@@ -275,18 +272,23 @@ def split_group_table(groups: Sequence[dict[str, Any]]) -> Table:
     return Table(columns=columns, rows=[[group["kind"], ("nodes", *_ends(group["nodes"]))] for group in groups])
 
 
-def what_if_table(label: str, rows: Sequence[tuple[Cell, dict[str, Any]]], segments: int) -> Table:
-    """Return what would be gained if something were otherwise, beside the number of segments now."""
+def what_if_table(rows: Iterable[dict[str, Any]], segments: int) -> Table:
+    """Return what would be gained if the engine took an operator, beside the number of segments now."""
     return Table(
         columns=(
-            Column(label=label, number=False),
+            Column(label="operator", number=False),
             Column(label="nodes", hint="native nodes that an engine would take then"),
             Column(label="segments"),
             Column(label="saves ms", hint="estimated, in milliseconds"),
         ),
         rows=[
-            [cell, f"{row['nodes']:,}", f"{row['segments']:,} instead of {segments:,}", _ms(row["saved_ms"])]
-            for cell, row in rows
+            [
+                ("find", row["op_type"]),
+                f"{row['nodes']:,}",
+                f"{row['segments']:,} instead of {segments:,}",
+                _ms(row["saved_ms"]),
+            ]
+            for row in rows
         ],
     )
 

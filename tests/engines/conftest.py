@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 from comparison import AssertSame, RunPlainly, assert_same, run_plainly
 from faulty_backends import UnreliableBackend
+from model_texts import parse
 from offered_engines import forget_engines, offer
 from precision import precision_options
 from simulated_tensorrt import Faults, Simulation, make_tensorrt
@@ -26,7 +26,7 @@ from workshop import Workshop
 
 DIGITS = pathlib.Path(__file__).parents[2] / "examples" / "digits"
 
-PAIR = """g (float[1,4] x) => (float[1,4] y) <float[4,4] w, float[4,4] v> {
+PAIR = """g (float[1,4] x) => (float[1,4] y) {
     [first] a = MatMul(x, w) [middle] r = Relu(a) [second] y = MatMul(r, v)
 }"""
 
@@ -108,11 +108,8 @@ def digits_test() -> Mapping[str, np.ndarray]:
 def pair(workshop: Workshop) -> pathlib.Path:
     """A model of two layers with an activation between them."""
     rng = np.random.default_rng(3)
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {PAIR}')
-    del model.graph.initializer[:]
-    weights = {"w": rng.normal(size=(4, 4)), "v": rng.normal(size=(4, 4))}
-    model.graph.initializer.extend(onnx.numpy_helper.from_array(a.astype(np.float32), n) for n, a in weights.items())
-    return workshop.write(model)
+    weights = {name: rng.normal(size=(4, 4)).astype(np.float32) for name in "wv"}
+    return workshop.write(parse(PAIR, **weights))
 
 
 @pytest.fixture

@@ -11,6 +11,18 @@ from lesser_processors import HELD_BACK, held_back_to, run_tests
 
 PATTERNS = "tests/engines/compile/test_quantized_patterns.py"
 
+SAMPLES = {
+    "AVX512_CORE": [PATTERNS],
+    "AVX2": [
+        *(PATTERNS, "tests/engines/precision/test_rewriting.py"),
+        *(
+            f"tests/engines/quantization/test_{name}.py"
+            for name in ("bias_correction", "channel_equalization", "float8", "qdq_writer")
+        ),
+    ],
+}
+"""Tests whose results follow from the instructions of the processor, by those that it is held back to."""
+
 STEPS_OF_DEFAULTS = """
 import onnxruntime, quantized_patterns
 pattern = quantized_patterns.qdq("Conv")
@@ -30,27 +42,6 @@ def test_plain_onnxruntime_saturates_when_it_is_held_back(instruction_set: str) 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("instruction_set", ["AVX2", "AVX512_CORE"])
-def test_quantized_patterns_are_exact(instruction_set: str) -> None:
-    assert "passed" in run_tests(instruction_set, PATTERNS)
-
-
-ON_AVX2 = {
-    "eight bits": [
-        f"tests/engines/quantization/test_{name}.py"
-        for name in ("bias_correction", "channel_equalization", "float8", "qdq_writer")
-    ],
-    "whole models": [
-        "tests/engines/precision/test_rewriting.py",
-        "tests/engines/tuning/test_precision_search.py",
-        "tests/conformance/test_model_collection.py::test_compiled_model_gives_the_stored_outputs",
-    ],
-}
-"""Tests whose results follow from the instructions of the processor."""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("tests", ON_AVX2)
-def test_samples_pass_with_avx2_alone(tests: str) -> None:
-    assert "passed" in run_tests("AVX2", *ON_AVX2[tests])
+@pytest.mark.parametrize("instruction_set", SAMPLES)
+def test_samples_pass_with_older_instructions(instruction_set: str) -> None:
+    assert "passed" in run_tests(instruction_set, *SAMPLES[instruction_set])

@@ -13,6 +13,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 
+from model_texts import parse
 from simulated_tensorrt import Simulation
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.envelope import Envelope
@@ -117,7 +118,7 @@ class Machine:
 
     def _write(self, graph: str) -> pathlib.Path:
         path = self._folder / f"model_{self._number}.onnx"
-        onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}'), path)
+        onnx.save(parse(graph), path)
         return path
 
 
@@ -171,11 +172,6 @@ def samples_of(request: Mapping[str, Any], folder: pathlib.Path) -> pathlib.Path
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray | np.generic) and value.dtype != object
-
-
-def numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    """Normal numbers, ``float32[shape]``."""
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def between(low: tuple[int, ...], high: tuple[int, ...]) -> ShapeRange:

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+from model_texts import parse
 from simulated_cuda import POISON
 from simulated_tensorrt import Plan
 from workbench import BoundContext, Workbench
@@ -20,11 +21,6 @@ BATCHES = "g (float[N,3] x) => (float[N,3] y) { a = Relu(x) y = Tanh(a) }"
 SMALL = {"x": [(1, 3), (2, 3), (4, 3)]}
 LARGE = {"x": [(8, 3), (8, 3), (16, 3)]}
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
-
-
-@pytest.fixture
-def bench() -> Workbench:
-    return Workbench()
 
 
 @pytest.fixture
@@ -272,42 +268,9 @@ def test_an_engine_needs_a_current_context(bench: Workbench) -> None:
     assert "no current context" in bench.said[-1]
 
 
-def test_a_stripped_engine_runs_when_it_has_its_weights_again(bench: Workbench) -> None:
-    model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]>'
-        " g (float[2,3] x) => (float[2,3] y) <float[3] w = {1, 2, 3}> { y = Mul(x, w) }"
-    )
-    engine = bench.engine(model, flags=["STRIP_PLAN"])
-    assert engine.create_execution_context() is None
-
-    refitter = bench.trt.Refitter(engine, bench.logger)
-    assert refitter.get_missing_weights() == ["w"]
-    assert bench.trt.OnnxParserRefitter(refitter, bench.logger).refit_from_bytes(model.SerializeToString())
-    assert refitter.refit_cuda_engine()
-
-    assert engine.create_execution_context() is not None
-
-
-def test_other_weights_are_not_those_that_were_stripped(bench: Workbench) -> None:
-    model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]>'
-        " g (float[2,3] x) => (float[2,3] y) <float[3] w = {1, 2, 3}> { y = Mul(x, w) }"
-    )
-    engine = bench.engine(model, flags=["STRIP_PLAN"])
-    model.graph.initializer[0].float_data[0] = 5
-    refitter = bench.trt.Refitter(engine, bench.logger)
-    bench.trt.OnnxParserRefitter(refitter, bench.logger).refit_from_bytes(model.SerializeToString())
-
-    assert not refitter.refit_cuda_engine()
-    assert "not those" in bench.said[-1]
-
-
 def test_weights_are_handed_over_by_address(bench: Workbench) -> None:
     values = np.array([1, 2, 3], np.float32)
-    model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]>'
-        " g (float[2,3] x) => (float[2,3] y) <float[3] w = {0, 0, 0}> { y = Mul(x, w) }"
-    )
+    model = parse(" g (float[2,3] x) => (float[2,3] y) <float[3] w = {0, 0, 0}> { y = Mul(x, w) }")
     network = bench.trt.Builder(bench.logger).create_network()
     parser = bench.trt.OnnxParser(network, bench.logger)
 

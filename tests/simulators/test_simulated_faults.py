@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,19 +10,10 @@ import pytest
 
 from simulated_cuda.errors import ILLEGAL_ADDRESS, LAUNCH_FAILED
 from simulated_tensorrt import Faults, Simulation
-from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.build import jobs
-from trtnode.engines.build.subprocess_worker import SubprocessWorker
-from trtnode.engines.errors import WorkerError
 from workbench import Workbench, as_model
 
 CHAIN = "g (float[2,3] x) => (float[2,3] y) { a = Relu(x) y = Tanh(a) }"
 X = np.ones((2, 3), np.float32)
-
-
-@pytest.fixture
-def bench() -> Workbench:
-    return Workbench()
 
 
 @pytest.mark.parametrize("name", ["Builder", "Runtime"])
@@ -141,18 +131,6 @@ def test_a_gpu_that_is_full_has_no_room_for_a_context() -> None:
 
     assert engine.create_execution_context() is None
     assert "out of memory" in bench.said[-1]
-
-
-def test_a_build_that_takes_too_long_is_stopped_with_its_process(
-    simulate: Callable[..., Simulation],
-    simulated_worker: Callable[[Simulation], SubprocessWorker],
-    model: pathlib.Path,
-    tmp_path: pathlib.Path,
-) -> None:
-    worker = simulated_worker(simulate(faults=Faults(build_step_s=60)))
-
-    with pytest.raises(WorkerError, match="took longer than 8 s"):
-        worker.call(jobs.build, 8, "tensorrt", model, tmp_path / "engine", BuildOptions())
 
 
 def test_faults_travel_to_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:

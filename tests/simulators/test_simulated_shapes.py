@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+from model_texts import parse
 from simulated_tensorrt import Plan, Simulation
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
@@ -42,8 +43,7 @@ class Recorder:
 def source(tmp_path: pathlib.Path) -> pathlib.Path:
     text = """g (float[N,3,H,W] x) => (float[N,8,P,Q] y)
     { c = Conv<strides = [2,2], pads = [1,1,1,1]>(x, w) a = Relu(c) b = Softsign(a) y = Neg(b) }"""
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((8, 3, 3, 3), np.float32), "w"))
+    model = parse(text, w=np.ones((8, 3, 3, 3), np.float32))
     path = tmp_path / "images.onnx"
     onnx.save(model, path)
     return path

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from model_texts import parse
 from simulated_cuda import make_driver
 from simulated_tensorrt import Simulation, make_tensorrt
 
@@ -133,5 +134,5 @@ class BoundContext:
 def as_model(model: str | onnx.ModelProto) -> onnx.ModelProto:
     """A graph in ONNX's own language, as a model."""
     if isinstance(model, str):
-        model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {model}')
+        model = parse(model)
     return model

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
+from model_texts import parse
+
 VOCABULARY, HEADS, WIDTH = 23, 2, 4
 
 PLAIN = ("batch", "sequence", "past", "total")
@@ -53,7 +55,7 @@ def decoder(names: tuple[str, str, str, str] = PLAIN, *, aliases: bool = False) 
     """
     b, s, p, t = "bspt"
     graph = GRAPH.format(b=b, s=s, p=p, t=t, v="v" if aliases else b, q="q" if aliases else p)
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}')
+    model = parse(graph)
     for value in (*model.graph.input, *model.graph.output):
         for dimension in value.type.tensor_type.shape.dim:
             given = dict(zip("bspt", names, strict=True)).get(dimension.dim_param)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from model_texts import parse
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.openvino.library import ov
 from trtnode.engines.quantization.planner import plan_quantization
@@ -32,7 +33,7 @@ net (float[N, 4, 8, 8] x) => (float[N, 4, 8, 8] y)
 
 def network(text: str, *, opset: int = 17, **weights: np.ndarray) -> onnx.ModelProto:
     """A graph in ONNX's own language; the values it declares behind its inputs and outputs are weights, maybe given."""
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> {text}')
+    model = parse(text, opset=opset, ir_version=8)
     rng = np.random.default_rng(5)
     for value in model.graph.value_info:
         values = weights.get(value.name, rng.standard_normal(dims(value)).astype(np.float32))

@@ -34,6 +34,11 @@ FOLDED = "It computes from constants alone"
 """Begins the reason of nodes that no engine has to compute."""
 
 
+def asked(*targets: str) -> BuildOptions:
+    """Return the options of builds for these GPUs; for every portable one if none is named."""
+    return BuildOptions(tensorrt=TensorRtOptions(targets=targets))
+
+
 class Outcome(enum.StrEnum):
     """Agreement of the table and the library about a whole model."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -30,6 +31,9 @@ TYPES = {
 
 Feeds = Mapping[str, np.ndarray]
 
+MOST_TOGETHER = 24
+"""Cases that are tried in one engine: to make one costs much more than a node in it."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Case:
@@ -41,39 +45,71 @@ class Case:
     opset: int = 21
 
     def model(self) -> onnx.ModelProto:
-        model = parse(f'<ir_version: 10, opset_import: ["": {self.opset}]> {self.graph}')
         arrays = {name: np.asarray(value) for name, value in self.constants.items()}
-        model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
-        return model
+        return parse(self.graph, opset=self.opset, **arrays)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Answered:
+    """A case that ONNX Runtime answers and the labels give to engines; only requests that it answers."""
+
+    case: Case
+    model: onnx.ModelProto
+    answers: Sequence[tuple[Feeds, Sequence[np.ndarray]]]
 
 
 def wrong_answers(cases: Sequence[Case], folder: pathlib.Path) -> tuple[list[str], int]:
     """Wrong answers of engines, of the cases whose nodes are labelled for them; and the number of these cases."""
-    outcomes = [_outcome(case, folder / "model.onnx") for case in cases]
-    told = [f"{case.graph}: {outcome}" for case, outcome in zip(cases, outcomes, strict=True) if outcome]
-    return told, sum(outcome is not None for outcome in outcomes)
+    path = folder / "model.onnx"
+    labelled = [one for case in cases if (one := _answered(case, path))]
+    groups = itertools.groupby(labelled, key=lambda one: one.case.opset)
+    found = [outcome for _, group in groups for outcome in _outcomes(list(group), path)]
+    return [f"{case.graph}: {problem}" for case, problem in found if problem], len(found)
 
 
-def _outcome(case: Case, path: pathlib.Path) -> str | None:
-    """The first difference, or an empty text; None where no engine takes the case, or ONNX Runtime doesn't."""
-    onnx.save(case.model(), path)
+def _answered(case: Case, path: pathlib.Path) -> _Answered | None:
+    model, backend = case.model(), get_backend("openvino")
+    onnx.save(model, path)
     try:
         native = onnxruntime.InferenceSession(path, _quiet(), providers=["CPUExecutionProvider"])
     except Exception:
         return None
-    graph, backend = clean_up(load_model(path)), get_backend("openvino")
+    graph = clean_up(load_model(path))
     if not graph.nodes or not all(backend.label(node).supported for node in graph.nodes):
         return None
+    answers = []
+    for feeds in case.feeds:
+        with contextlib.suppress(Exception):
+            answers.append((feeds, native.run(None, dict(feeds))))
+    return _Answered(case, model, answers)
+
+
+def _outcomes(cases: Sequence[_Answered], path: pathlib.Path) -> list[tuple[Case, str]]:
+    """The first difference of each case, or an empty text, without cases that no engine takes.
+
+    Cases are tried in one engine together. Where they don't all agree in it, both halves of them are tried again.
+    """
+    if len(cases) > MOST_TOGETHER or (len(cases) > 1 and _problem(cases, path) != ""):
+        middle = len(cases) // 2
+        return [*_outcomes(cases[:middle], path), *_outcomes(cases[middle:], path)]
+    if len(cases) > 1:
+        return [(one.case, "") for one in cases]
+    return [(one.case, problem) for one in cases if (problem := _problem([one], path)) is not None]
+
+
+def _problem(cases: Sequence[_Answered], path: pathlib.Path) -> str | None:
+    """The first difference of any, or an empty text; None where no engine takes them."""
+    backend = get_backend("openvino")
+    onnx.save(_joined([one.model for one in cases]), path)
     try:
         bytes_ = backend.build(path, BuildOptions())
     except BuildError:
         return None
     engine = backend.load(bytes_, _envelope(path, bytes_))
-    for feeds in case.feeds:
-        try:
-            expected = native.run(None, dict(feeds))
-        except Exception:
-            continue
+    for turn in range(max(len(one.answers) for one in cases)):
+        answers = [one.answers[min(turn, len(one.answers) - 1)] for one in cases]
+        feeds = {f"{n}_{name}": array for n, (given, _) in enumerate(answers) for name, array in given.items()}
+        expected = [array for _, arrays in answers for array in arrays]
         try:
             engine.bind([np.ascontiguousarray(feeds[spec.name]) for spec in engine.inputs], None)
             actual = engine.run()
@@ -83,6 +119,23 @@ def _outcome(case: Case, path: pathlib.Path) -> str | None:
         if problem := next(filter(None, problems), None):
             return problem
     return ""
+
+
+def _joined(models: Sequence[onnx.ModelProto]) -> onnx.ModelProto:
+    """One model of all; a number stands before the names of each."""
+    whole = onnx.ModelProto()
+    whole.CopyFrom(models[0])
+    whole.graph.Clear()
+    whole.graph.name = "joined"
+    for number, model in enumerate(models):
+        graph = onnx.compose.add_prefix(model, f"{number}_").graph
+        for value in (*graph.input, *graph.output):
+            for dimension in value.type.tensor_type.shape.dim:
+                if dimension.dim_param:
+                    dimension.dim_param = f"{number}_{dimension.dim_param}"
+        for field in ("node", "input", "output", "initializer"):
+            getattr(whole.graph, field).extend(getattr(graph, field))
+    return whole
 
 
 def _envelope(path: pathlib.Path, engine: bytes) -> Envelope:

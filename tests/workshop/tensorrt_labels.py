@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import onnx
 
+from model_texts import parse
 from trtnode.engines.tensorrt.labelling.labels import label
 from trtnode.engines.tensorrt.labelling.tables import TENSORRT, ParserTable
 from trtnode.partitioner.cut.labels import Verdict
@@ -130,7 +131,7 @@ OPSETS = {"Scatter": 10, "Upsample": 9}
 
 
 def view(text: str, opset: int = 24) -> Graph:
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": {opset}]> {text}')
+    model = parse(text, opset=opset)
     model = onnx.shape_inference.infer_shapes(model, data_prop=True)
     return Graph.of(view_model(model, pathlib.Path("model.onnx")))
 

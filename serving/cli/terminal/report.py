@@ -43,7 +43,6 @@ HEADINGS = {
     "splits": "Segments that a path keeps apart",
     "groups": "Nodes that belong together, in more than one segment",
     "operators": "What if the engine took an operator",
-    "frozen": "What if initializers were constants (--freeze-initializers)",
 }
 """The headings of the tables, by name."""
 
@@ -323,8 +322,6 @@ def _cause(report: Report) -> str:
 
 
 def _remedy(report: Report) -> str:
-    if report.what_if_frozen is not None:
-        return "--freeze-initializers, if no request replaces the values of initializers."
     foreign = {unknown.cause for unknown in report.unknown_shapes if unknown.domain}  # no size of an input helps there
     known = (REMEDIES[n.code] for n in report.native if n.code in REMEDIES and n.detail not in foreign)
     unmeasured = report.tuning is None and report.compiled_before is not None and report.segments

@@ -301,7 +301,7 @@ def test_cache_that_can_not_be_made_is_a_warning(
 def test_full_disk_is_a_warning(
     compile_cached: Callable[..., CompiledModel], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("trtnode.engines.artifact.cache.write_atomically", fail)

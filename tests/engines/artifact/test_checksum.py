@@ -10,8 +10,10 @@ import numpy as np
 import onnx
 import pytest
 
+from arrays import floats
 from comparison import AssertSame, RunPlainly
 from edited_models import attribute
+from model_texts import parse
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.prepare import load_executable, prepare_model
@@ -27,13 +29,8 @@ DAMAGED = r"its nodes or weights are damaged \(they differ from its checksum\)\.
 @pytest.fixture(scope="module")
 def compiled(shared_workshop: Workshop) -> pathlib.Path:
     """Two engines around a native node that has weights."""
-    proto = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> g (float[N,64] x) => (float[N,64] y)'
-        " { m = MatMul(x, w) r = PRelu(m, s) y = MatMul(r, w) }"
-    )
-    for name, shape in (("w", (64, 64)), ("s", (64,))):
-        values = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-        proto.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    text = "g (float[N,64] x) => (float[N,64] y) { m = MatMul(x, w) r = PRelu(m, s) y = MatMul(r, w) }"
+    proto = parse(text, w=floats(64, 64), s=floats(64))
     return shared_workshop.compile_file(shared_workshop.write(proto), native_ops=("PRelu",))
 
 

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from comparison import AssertSame, RunPlainly
+from edited_models import attribute
 from trtnode.engines.artifact.checksum import stamp_checksum
 from trtnode.engines.artifact.envelope import Device, Envelope, current_platform
 from trtnode.engines.compile.prepare import load_executable
@@ -132,7 +133,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     return copied
 
 
-@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_change_of_an_envelope_is_refused_or_harmless(data: st.DataObject, compiled_proto: onnx.ModelProto) -> None:
     node = compiled_proto.graph.node[0]
@@ -148,10 +149,6 @@ def test_any_change_of_an_envelope_is_refused_or_harmless(data: st.DataObject, c
         return
     loaded.bind([FEEDS["x"]], None)
     np.testing.assert_allclose(loaded.run()[0], np.exp(FEEDS["x"]), rtol=0.02)
-
-
-def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:
-    return next(a for a in node.attribute if a.name == name)
 
 
 @pytest.fixture(scope="module")

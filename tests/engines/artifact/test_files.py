@@ -13,6 +13,7 @@ import onnx
 import pytest
 
 from comparison import AssertSame, RunPlainly
+from model_texts import parse
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.files import sha256_of_file, write_atomically, write_model
@@ -27,11 +28,11 @@ FEEDS = {"x": np.linspace(0, 1, 128, dtype=np.float32).reshape(2, 64)}
 
 @pytest.fixture(scope="module")
 def source(shared_workshop: Workshop) -> pathlib.Path:
-    proto = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> g (float[N,64] x) => (float[N,64] y, float[4] k)'
-        " <float[4] k = {1,2,3,4}> { m = MatMul(x, w) r = Relu(m) y = MatMul(r, w) }"
+    proto = parse(
+        "g (float[N,64] x) => (float[N,64] y, float[4] k)"
+        " <float[4] k = {1,2,3,4}> { m = MatMul(x, w) r = Relu(m) y = MatMul(r, w) }",
+        w=WEIGHTS,
     )
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(WEIGHTS, "w"))
     return shared_workshop.write(proto)
 
 

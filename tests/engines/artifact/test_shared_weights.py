@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from comparison import AssertSame, RunPlainly
+from model_texts import parse
 from trtnode.engines.artifact.checksum import stamp_checksum
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.artifact.keys import generate_key
@@ -28,9 +29,10 @@ OPENVINO = CompileOptions(engine="openvino", all_engines=True)
 def source(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Two dense layers of 320 kB in all."""
     weights = [("w", (200, 300)), ("v", (300, 67))]
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]> dense (float[N, 200] x) => (float[N, 67] y) '
-        "{ a = MatMul(x, w) b = Relu(a) y = MatMul(b, v) }"
+    model = parse(
+        "dense (float[N, 200] x) => (float[N, 67] y) { a = MatMul(x, w) b = Relu(a) y = MatMul(b, v) }",
+        opset=17,
+        ir_version=8,
     )
     model.graph.initializer.extend(
         onnx.numpy_helper.from_array(RNG.standard_normal(shape).astype(np.float32), name) for name, shape in weights

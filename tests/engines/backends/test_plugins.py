@@ -44,9 +44,10 @@ def install(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     forget_engines()
 
 
-def check_contract(name: str, site: pathlib.Path) -> subprocess.CompletedProcess[str]:
+def check_contract(name: str, site: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "TRTNODE_ENGINE": name, "PYTHONPATH": str(site)}
-    return subprocess.run([sys.executable, *CONTRACT], env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, *CONTRACT, *options]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_engine_in_a_wheel_of_its_own_keeps_the_contract(tmp_path: pathlib.Path) -> None:
@@ -64,10 +65,10 @@ def test_engine_that_lies_breaks_the_contract(tmp_path: pathlib.Path) -> None:
     with zipfile.ZipFile(write_wheel(tmp_path, "lying_engine", "liar", shift=1)) as wheel:
         wheel.extractall(tmp_path)
 
-    done = check_contract("liar", tmp_path)
+    done = check_contract("liar", tmp_path, "-k", "test_answers_are_those_of_the_reference")
 
     assert done.returncode == 1
-    assert "test_answers_are_those_of_the_reference" in done.stdout
+    assert "FAILED" in done.stdout
 
 
 def test_engine_of_another_package_compiles_a_model_that_asks_for_it(

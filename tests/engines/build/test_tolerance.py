@@ -9,15 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from arrays import f32, texts
 from trtnode.engines.build.tolerance import accumulates_quantized, find_difference, find_excess
-
-
-def f32(*values: float) -> np.ndarray:
-    return np.array(values, np.float32)
-
-
-def texts(*values: str) -> np.ndarray:
-    return np.array(values, dtype=object)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,10 @@ import numpy as np
 import onnx
 import pytest
 
+from arrays import floats
 from comparison import AssertSame, RunPlainly
 from edited_models import attribute, edited, with_field
+from model_texts import parse
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.artifact.keys import generate_key
 from trtnode.engines.artifact.signing import sign_model
@@ -35,13 +37,8 @@ ELSEWHERE = {"features": "another", "name": "another processor"}
 
 
 def dense(seed: int) -> onnx.ModelProto:
-    rng = np.random.default_rng(seed)
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {GRAPH}')
-    for name in ("w", "v"):
-        model.graph.initializer.append(
-            onnx.numpy_helper.from_array(rng.standard_normal((64, 64)).astype(np.float32), name)
-        )
-    return model
+    w, v = floats(2, 64, 64, seed=seed)
+    return parse(GRAPH, w=w, v=v)
 
 
 @pytest.fixture(scope="module")

@@ -234,7 +234,7 @@ pause("done")
 """
 
 
-@pytest.mark.parametrize("moment", ["build", "check_compiled", "write"])
+@pytest.mark.parametrize("moment", ["build", "write"])
 def test_killed_compile_leaves_no_half_file(
     moment: str, workshop: Workshop, source: pathlib.Path, plain: RunPlainly, same: AssertSame
 ) -> None:

@@ -261,7 +261,7 @@ def graphs_with_defaults(draw: st.DrawFn) -> tuple[str, str, list[str]]:
     return graph, native, draw(st.lists(st.sampled_from(["w", "v", "s"]), min_size=1, unique=True))
 
 
-@settings(max_examples=15, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=8, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(drawn=graphs_with_defaults())
 def test_random_graphs_with_defaults_give_the_answers_of_plain_onnxruntime(
     drawn: tuple[str, str, list[str]],

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from model_texts import parse
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.compiler import compile_model
@@ -39,8 +40,11 @@ def test_linked_weights_are_read_for_a_model_that_stays_native(
     store, folder = tmp_path / "store", tmp_path / "model"
     store.mkdir()
     folder.mkdir()
-    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 17]> g (float[4] x) => (float[4] y)
-        <float[4] w = {1, 2, 3, 4}> { y = Add(x, w) }""")
+    model = parse(
+        """g (float[4] x) => (float[4] y)
+        <float[4] w = {1, 2, 3, 4}> { y = Add(x, w) }""",
+        opset=17,
+    )
     model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.arange(4, dtype=np.float32), "w"))
     onnx.save(model, store / "a.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     (folder / "a.onnx").symlink_to(store / "a.onnx")

@@ -12,14 +12,15 @@ import pytest
 
 from arrays import floats
 from comparison import AssertSame, RunPlainly
+from model_texts import parse
 from trtnode.engines.compile.prepare import load_executable
 from workshop import Workshop
 
 Feeds = Mapping[str, Any]
 
 
-@pytest.mark.parametrize("opset", [7, 8, 9, 10, 11, 12, 13, 15, 17, 18, 20, 22, 24, 26])
-def test_every_opset_gives_the_answers_of_plain_onnxruntime(
+@pytest.mark.parametrize("opset", [7, 8, 9, 11, 13, 15, 17, 22, 26])
+def test_any_opset_gives_the_answers_of_plain_onnxruntime(
     opset: int, workshop: Workshop, plain: RunPlainly, same: AssertSame
 ) -> None:
     graph = """g (float[N,3,6,6] x, float[4,3,2,2] w, float[4] b) => (float[N,4] y, float[N,4,5,5] r)
@@ -60,9 +61,8 @@ def test_weights_in_external_data_are_found_beside_the_model(
     workshop: Workshop, plain: RunPlainly, same: AssertSame
 ) -> None:
     weights = onnx.numpy_helper.from_array(floats(64, 64), "w")
-    proto = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> g (float[N,64] x, float[64,64] w) => (float[N,64] y)'
-        " { m = MatMul(x, w) r = Relu(m) y = MatMul(r, w) }"
+    proto = parse(
+        "g (float[N,64] x, float[64,64] w) => (float[N,64] y) { m = MatMul(x, w) r = Relu(m) y = MatMul(r, w) }"
     )
     del proto.graph.input[1]
     proto.graph.initializer.append(weights)
@@ -123,10 +123,7 @@ def test_optional_input_may_be_left_out(workshop: Workshop) -> None:
 
 
 def test_names_may_be_anything(workshop: Workshop, plain: RunPlainly, same: AssertSame) -> None:
-    proto = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> g (float[N,4] x) => (float[N,4] y, float[N,4] z)'
-        " { e = Exp(x) r = Relu(e) y = Neg(r) z = Sqrt(e) }"
-    )
+    proto = parse("g (float[N,4] x) => (float[N,4] y, float[N,4] z) { e = Exp(x) r = Relu(e) y = Neg(r) z = Sqrt(e) }")
     names = {"x": "segment_0", "e": "native_0", "r": "a b/c:d.é", "y": "segment_1", "z": "__out"}
     for index, node in enumerate(proto.graph.node):
         node.name = ["segment_1", "segment_0", "native_1", ""][index]

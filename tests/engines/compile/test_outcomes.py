@@ -103,6 +103,7 @@ def test_inputs_that_fill_the_tensors_check_the_engine(
     assert placed(explained(source, "openvino", cache, "NonZero")) == placed(compiled.report)
 
 
+@pytest.mark.usefixtures("brief_tuning")
 def test_what_tuning_recalls_from_its_own_record_is_in_the_outcome_too(
     workshop: Workshop, source: pathlib.Path, cache: EngineCache
 ) -> None:

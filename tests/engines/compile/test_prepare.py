@@ -63,9 +63,9 @@ def test_engines_are_freed_with_their_model(source: pathlib.Path) -> None:
         gc.enable()
 
 
-@pytest.mark.parametrize("write", ["write_model", "write_bytes"])
+@pytest.mark.parametrize("full", [(builder, "write_temporary"), (SubprocessWorker, "call")], ids=["here", "in-a-child"])
 def test_model_runs_natively_where_the_disk_is_too_full_to_compile_it(
-    write: str,
+    full: tuple[Any, str],
     source: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -75,7 +75,7 @@ def test_model_runs_natively_where_the_disk_is_too_full_to_compile_it(
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(*((builder, "write_model") if write == "write_model" else (SubprocessWorker, "call")), fail)
+    monkeypatch.setattr(*full, fail)
 
     executable = prepare_model(source, OPTIONS)
 

@@ -32,7 +32,7 @@ def random_graphs(draw: st.DrawFn) -> tuple[str, str]:
     return graph, draw(st.sampled_from(UNARY + BINARY))
 
 
-@settings(max_examples=12, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=8, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(drawn=random_graphs())
 def test_random_graph_gives_the_answers_of_plain_onnxruntime(
     drawn: tuple[str, str], shared_workshop: Workshop, in_process: InProcessWorker, plain: RunPlainly, same: AssertSame

@@ -13,9 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from arrays import floats
 from pycuda_stand_in import StandInGpu, find_library
 from simulated_tensorrt import Simulation
-from streams import Machine, between, numbers
+from streams import Machine, between
 from trtnode.engines.cuda import context
 
 pytestmark = [
@@ -61,9 +62,9 @@ def test_a_thousand_requests_from_eight_threads_are_right_and_leave_nothing(mach
 
     def ask(number: int) -> None:
         if number % 3:
-            hybrid.check(x=numbers(1 + number % 8, 4, seed=number))
+            hybrid.check(x=floats(1 + number % 8, 4, seed=number))
         else:
-            fixed.check(x=numbers(2, 4, seed=number))
+            fixed.check(x=floats(2, 4, seed=number))
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(ask, range(1000)))
@@ -80,16 +81,16 @@ def test_a_request_outside_of_all_profiles_is_answered_natively(machine: Machine
     machine.profiles = [{"x": between((1, 4), (8, 4))}]
     model = machine.load(HYBRID, native_ops=("Softsign",))
 
-    model.check(x=numbers(9, 4))
+    model.check(x=floats(9, 4))
 
     assert model.fallbacks == ["outside_profiles"]
 
 
 def test_results_belong_to_the_caller(machine: Machine) -> None:
     model = machine.load(FIXED, native_ops=("Softsign",))
-    first = model.check(x=numbers(2, 4, seed=1))["y"]
+    first = model.check(x=floats(2, 4, seed=1))["y"]
     before = first.copy()
 
-    model.check(x=numbers(2, 4, seed=2))
+    model.check(x=floats(2, 4, seed=2))
 
     np.testing.assert_array_equal(first, before)

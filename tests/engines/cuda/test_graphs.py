@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from arrays import floats
 from simulated_cuda import SimulatedGpu
-from streams import NOTHING, Machine, between, numbers
+from streams import NOTHING, Machine, between
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.partitioner.cut.options import Allowance
 
@@ -110,7 +111,7 @@ def test_engine_is_enqueued_once_then_recorded_then_replayed(machine: Machine, g
     model = load(machine, graphs, FIXED)
 
     for seed in range(5):
-        model.check(x=numbers(2, 4, seed=seed))
+        model.check(x=floats(2, 4, seed=seed))
 
     assert graphs.launches == 4
     assert model.fallbacks == []
@@ -121,7 +122,7 @@ def test_nothing_is_recorded_where_that_is_turned_off(machine: Machine, graphs: 
     model = load(machine, graphs, FIXED)
 
     for seed in range(3):
-        model.check(x=numbers(2, 4, seed=seed))
+        model.check(x=floats(2, 4, seed=seed))
 
     assert graphs.launches == 0
 
@@ -131,7 +132,7 @@ def test_other_shapes_are_recorded_anew(machine: Machine, graphs: Graphs, one_la
     model = load(machine, graphs, ROWS)
 
     for rows in (2, 2, 2, 8, 8, 8, 2):
-        model.check(x=numbers(rows, 4, seed=rows))
+        model.check(x=floats(rows, 4, seed=rows))
 
     assert graphs.launches == 4
     assert len(graphs.alive) == 0
@@ -140,10 +141,10 @@ def test_other_shapes_are_recorded_anew(machine: Machine, graphs: Graphs, one_la
 def test_arena_that_moves_drops_what_was_recorded(machine: Machine, graphs: Graphs, one_lane: None) -> None:
     model = load(machine, graphs, FIXED)
     for _ in range(3):
-        model.check(x=numbers(2, 4))
+        model.check(x=floats(2, 4))
 
     load(machine, graphs, "g (float[4096] x) => (float[4096] y) { a = Relu(x) b = Exp(a) y = Tanh(b) }")
-    model.check(x=numbers(2, 4, seed=1))
+    model.check(x=floats(2, 4, seed=1))
 
     assert graphs.launches == 0
     assert model.fallbacks == []
@@ -157,7 +158,7 @@ def test_recording_that_fails_is_given_up_and_the_engine_enqueued(
     graphs.fails = call
 
     for seed in range(4):
-        model.check(x=numbers(2, 4, seed=seed))
+        model.check(x=floats(2, 4, seed=seed))
 
     assert graphs.launches == 0
     assert not graphs.alive
@@ -167,12 +168,12 @@ def test_recording_that_fails_is_given_up_and_the_engine_enqueued(
 def test_replay_that_fails_is_answered_natively(machine: Machine, graphs: Graphs, one_lane: None) -> None:
     model = load(machine, graphs, FIXED)
     for _ in range(2):
-        model.check(x=numbers(2, 4))
+        model.check(x=floats(2, 4))
     graphs.fails = "cuGraphLaunch"
 
-    model.check(x=numbers(2, 4))
+    model.check(x=floats(2, 4))
     graphs.fails = ""
-    model.check(x=numbers(2, 4))
+    model.check(x=floats(2, 4))
 
     assert model.fallbacks == ["engine_error"]
 
@@ -182,7 +183,7 @@ def test_shapes_that_a_run_reveals_are_not_recorded(machine: Machine, graphs: Gr
     model = load(machine, graphs, graph, allow=(Allowance.DATA_DEPENDENT,))
 
     for seed in range(4):
-        model.check(x=numbers(2, 3, seed=seed))
+        model.check(x=floats(2, 3, seed=seed))
 
     assert graphs.launches == 0
 
@@ -190,7 +191,7 @@ def test_shapes_that_a_run_reveals_are_not_recorded(machine: Machine, graphs: Gr
 def test_closed_model_destroys_its_graphs(machine: Machine, graphs: Graphs, one_lane: None) -> None:
     model = load(machine, graphs, FIXED)
     for _ in range(3):
-        model.check(x=numbers(2, 4))
+        model.check(x=floats(2, 4))
 
     model.executable.close()
     machine.clean()

@@ -79,17 +79,6 @@ def test_what_follows_a_fault_diverges_too_but_is_not_named_first(workshop: Work
     assert alignment.first is alignment.values[0]
 
 
-def test_deep_names_the_node_inside_an_engine(workshop: Workshop, source: pathlib.Path) -> None:
-    changed = workshop.compile_file(workshop.write(CHAIN.format(third=5)))
-
-    alignment = align(changed, source, {"x": X}, deep=True)
-
-    assert [(v.node, v.diverges) for v in alignment.values] == [
-        ("first", False), ("second", True), ("third", True), ("fourth", True), ("fifth", True), (None, True),
-    ]  # fmt: skip
-    assert alignment.first is alignment.values[1]
-
-
 def test_a_native_node_at_fault_is_named(workshop: Workshop, source: pathlib.Path) -> None:
     changed = CHAIN.format(third=3).replace("Neg(b)", "Identity(b)").replace("Abs(c)", "Abs(b)")
     text = changed.replace("Add(d, x)", "Add(d, c)")

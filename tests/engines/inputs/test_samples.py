@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from trtnode.engines.errors import EngineError, InvalidInputError
-from trtnode.engines.inputs.samples import MAX_ELEMENTS, find_samples, load_samples
+from trtnode.engines.inputs.samples import MAX_ELEMENTS, find_generated, find_samples, load_samples, one_step
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.partitioner.graph.view import Graph, TensorSpec
 from trtnode.partitioner.model.loading import load_model
@@ -100,6 +100,31 @@ def test_model_that_runs_on_nothing_generated_has_no_samples(graph: str, worksho
     session, inputs = opened(workshop, graph)
 
     assert find_samples(session, inputs, None) == []
+
+
+STEP = "g (float[b, 2, past, 4] c, float[b, 2, new, 4] x) => (float[b, 2, all, 4] y) { y = Concat<axis = 2>(c, x) }"
+MASKED = """g (float[1, past, 4] c, float[1, new, 4] x, float[1, total] mask) => (float[1, n, 4] y, float[1, n, 4] all)
+    <int64[1] axis = {2}> {
+    column = Unsqueeze(mask, axis) all = Concat<axis = 1>(c, x) y = Mul(all, column)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("graph", "shapes"),
+    [
+        pytest.param(STEP, [(4, 2, 4, 4), (4, 2, 1, 4)], id="decoder"),
+        pytest.param(MASKED, [(1, 4, 4), (1, 1, 4), (1, 5)], id="with-a-mask-of-all"),
+        pytest.param("g (float[a, 4] x) => (float[b, 4] y) { y = Concat<axis = 0>(x, x) }", [(4, 4)], id="no-cache"),
+        pytest.param("g (float[a, 4] x) => (float[a, 4] y) { y = Relu(x) }", [(4, 4)], id="nothing-grows"),
+    ],
+)
+def test_one_step_of_a_decoder_keeps_its_past(graph: str, shapes: list[tuple[int, ...]], workshop: Workshop) -> None:
+    session, inputs = opened(workshop, graph)
+    related, samples = find_generated(session, inputs, (4,))
+
+    step = one_step(session, related, samples[0])
+
+    assert [array.shape for array in step.values()] == shapes
 
 
 def test_huge_guesses_are_not_made(workshop: Workshop) -> None:

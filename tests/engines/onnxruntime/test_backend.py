@@ -5,19 +5,17 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import pytest
 
+from model_texts import parse
 from trtnode.engines.artifact.envelope import Envelope, current_platform
 from trtnode.engines.backends.plugins import engine_names
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.errors import EngineRejectedError
 from trtnode.partitioner.graph.view import TensorSpec
 
-MODEL = onnx.parser.parse_model(
-    '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y, float[2] z) { y = Neg(x) z = Abs(x) }'
-)
+MODEL = parse("g (float[2] x) => (float[2] y, float[2] z) { y = Neg(x) z = Abs(x) }")
 X = np.array([1, -2], np.float32)
 
 
@@ -59,7 +57,7 @@ def test_fork_writes_into_buffers_of_its_own(envelope: Envelope) -> None:
 
 
 def test_what_onnx_runtime_refuses_is_no_engine(envelope: Envelope) -> None:
-    model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 21]> g (float x) => (float y) { y = No(x) }')
+    model = parse("g (float x) => (float y) { y = No(x) }")
 
     with pytest.raises(EngineRejectedError, match="ONNX Runtime"):
         get_backend("onnxruntime").load(model.SerializeToString(), envelope)

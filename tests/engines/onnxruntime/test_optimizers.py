@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
+from model_texts import parse
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.onnxruntime.workarounds.optimizers import DISABLED, PATTERNS, optimizer_options
@@ -52,14 +53,11 @@ def test_moved_int32_keeps_its_values(move: str, opset: int, zero_point: str) ->
 
 @pytest.mark.parametrize("zero_point", ["int4 z = {0}", "uint4 z = {3}", "float8e4m3fn z = {0}", "float8e5m2 z = {0}"])
 def test_a_relu_before_numbers_of_few_bits_stays(zero_point: str) -> None:
-    model = onnx.parser.parse_model(
-        f"""<ir_version: 10, opset_import: ["": 21]>
-        g (float[N] x) => (float[N] y) <float s = {{0.01}}, {zero_point}> {{
+    model = parse(f"""g (float[N] x) => (float[N] y) <float s = {{0.01}}, {zero_point}> {{
             r = Relu (x)
             q = QuantizeLinear (r, s, z)
             y = DequantizeLinear (q, s, z)
-        }}"""
-    )
+        }}""")
 
     (answer,) = NativeSession(model).run({"x": np.array([-1, -0.5, 0, 0.03], np.float32)})
 

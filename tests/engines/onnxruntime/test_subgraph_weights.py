@@ -7,6 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from model_texts import parse
 from trtnode.engines.onnxruntime.subgraph_weights import move_weights_inside
 
 BRANCHES = """g (bool c, float[2] x) => (float[2] y) <float[2] a = {1, 2}, float[2] b = {3, 4}, float[2] s = {5, 6}> {
@@ -36,10 +37,6 @@ HANDED_OUT = """g (bool c) => (float[2] y) <float[2] a = {1, 2}, float[2] b = {3
 }"""
 
 READ_OUTSIDE = BRANCHES.replace("y = If", "z = Neg(a) y = If")
-
-
-def parse(text: str) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
 
 
 def answers(model: onnx.ModelProto) -> list[np.ndarray]:

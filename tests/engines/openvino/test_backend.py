@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib.metadata
 import json
 import os
 import pathlib
@@ -17,6 +16,7 @@ import onnx_ir as ir
 import pytest
 
 from comparison import RunPlainly
+from model_texts import parse
 from trtnode.engines.artifact.envelope import Envelope, current_platform
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.protocols import LoadOptions
@@ -268,10 +268,7 @@ def test_envelope_options_are_json(exp: tuple[bytes, Envelope]) -> None:
 
 def test_engines_hold_their_weights(backend: OpenVinoBackend, tmp_path: pathlib.Path, plain: RunPlainly) -> None:
     weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
-    proto = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> g (float[2,64] x) => (float[2,64] y) { y = MatMul(x, w) }'
-    )
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    proto = parse("g (float[2,64] x) => (float[2,64] y) { y = MatMul(x, w) }", w=weights)
     onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
 
     content, envelope = built(backend, tmp_path / "m.onnx")
@@ -286,9 +283,9 @@ def test_engines_hold_their_weights(backend: OpenVinoBackend, tmp_path: pathlib.
 def test_a_release_that_is_too_old_is_left_alone(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "2025.2.0")
+    monkeypatch.setattr("trtnode.engines.openvino.backend.installed_release", lambda: "2025.2.0")
     graph = "g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }"
-    path = workshop.write(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}'))
+    path = workshop.write(parse(graph))
 
     assert [resolve_engine("auto") == "openvino" for _ in range(2)] == [False, False]
     assert caplog.text.count("OpenVINO 2025.2.0 is too old: 2026.4 or newer is needed") == 1
@@ -299,10 +296,7 @@ def test_a_release_that_is_too_old_is_left_alone(
 def test_without_the_library_the_reason_says_which_release_is_needed(
     backend: OpenVinoBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def find(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr("importlib.metadata.version", find)
+    monkeypatch.setattr("trtnode.engines.openvino.backend.installed_release", lambda: None)
 
     assert str(backend.unavailable_reason()).startswith("OpenVINO is not installed here: 2026.4 or newer is needed")
 
@@ -310,9 +304,8 @@ def test_without_the_library_the_reason_says_which_release_is_needed(
 def test_memory_of_an_engine_does_not_grow_with_every_shape(backend: OpenVinoBackend, tmp_path: pathlib.Path) -> None:
     layers = "".join(f"m{i} = MatMul(s{i}, w{i}) s{i + 1} = Softmax<axis=1>(m{i}) " for i in range(4))
     graph = f"g (float[N,T,64] s0) => (float[N,T,64] y) {{ {layers} y = Relu(s4) }}"
-    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}')
     weights = np.random.default_rng(0).standard_normal((4, 64, 64)).astype(np.float32)
-    proto.graph.initializer.extend(onnx.numpy_helper.from_array(one, f"w{i}") for i, one in enumerate(weights))
+    proto = parse(graph, **{f"w{i}": one for i, one in enumerate(weights)})
     onnx.save(proto, tmp_path / "m.onnx")
     engine = backend.load(*built(backend, tmp_path / "m.onnx"), LoadOptions(threads=1))
 

@@ -6,7 +6,9 @@ the outcome is that of native execution, errors included. Where they are compute
 
 from __future__ import annotations
 
+import functools
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import onnx
 import pytest
 
 from edited_models import edited, with_field
-from index_sweep import CASES, FILL, sweep
+from index_sweep import CASES, FILL, Outcomes, sweep
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.errors import ExecutionError
 from trtnode.engines.openvino.indices import TABLE
@@ -40,6 +42,12 @@ def compiled(workshop: Workshop, files: dict[str, pathlib.Path], engine: str) ->
     return {name: workshop.compile_file(path, engine=engine, all_engines=True) for name, path in files.items()}
 
 
+@pytest.fixture(scope="module")
+def natively(shared_workshop: Workshop) -> Callable[[bool], Outcomes]:
+    """Gives the outcomes of native execution, with sizes or without."""
+    return functools.cache(lambda dynamic: sweep(sources(shared_workshop, dynamic=dynamic)))
+
+
 def outcome(found: list[Any]) -> Any:
     """Return what a caller sees of a run: an error, or a result."""
     return found if found[0] == "signal" else found[0] if found[0] == "error" else found[1]
@@ -55,15 +63,14 @@ def outcome(found: list[Any]) -> Any:
     ],
 )
 def test_indices_of_a_request_have_the_outcome_of_native_execution(
-    workshop: Workshop, engine: str, dynamic: bool
+    workshop: Workshop, engine: str, dynamic: bool, natively: Callable[[bool], Outcomes]
 ) -> None:
     if engine == "sparse" and (problem := missing_reason()):
         pytest.skip(problem)
-    files = sources(workshop, dynamic=dynamic)
 
-    natively, outcomes = sweep(files), sweep(compiled(workshop, files, engine))
+    outcomes = sweep(compiled(workshop, sources(workshop, dynamic=dynamic), engine))
 
-    for name, by_index in natively.items():
+    for name, by_index in natively(dynamic).items():
         for index, expected in by_index.items():
             found = outcomes[name][index]
             assert (name, index, outcome(found)) == (name, index, outcome(expected))

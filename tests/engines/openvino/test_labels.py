@@ -8,6 +8,7 @@ from typing import Any
 import onnx
 import pytest
 
+from model_texts import parse
 from trtnode.engines.openvino.labels import label
 from trtnode.engines.openvino.operator_rules import ATTRIBUTE_RULES
 from trtnode.engines.openvino.operators import CONSTANT_INPUTS, SUPPORTED_OPS
@@ -390,7 +391,7 @@ def test_node_that_openvino_computes_wrong_is_refused_with_a_reason(
 )
 def test_node_that_openvino_computes_right_is_taken(graph: str, workshop: Workshop) -> None:
     path = workshop.folder / "unsorted.onnx"
-    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 28]> {graph}')
+    proto = parse(graph, opset=28)
     path.write_bytes(proto.SerializeToString())
 
     refusals = {n.op_type: v.detail for n in cleaned(path).nodes if not (v := label(n)).supported}

@@ -15,6 +15,7 @@ from workshop import Workshop
 POSITIONS = """g (int64[8] far, int64[8] near) => (int64[8] y) <int64 eight = {8}, int64 most = {15}> {
     is_near = Less(near, eight) z = Min(far, most) y = Where(is_near, near, z)
 }"""
+TABLE = ", ".join(map(str, range(48)))
 FEEDS = {"far": np.full(8, np.iinfo(np.int64).min), "near": np.arange(8)}
 
 
@@ -55,6 +56,25 @@ def test_positions_of_t5_lose_no_node_to_the_logarithm_of_0(workshop: Workshop, 
     compiled = workshop.compile(workshop.write(graph.replace("<", "<float zero = {0}, ", 1)), worker=in_process)
 
     assert [node.op_type for node in compiled.report.native] == ["Cast"]
+
+
+def test_positions_that_end_as_indices_stay_in_engines(
+    workshop: Workshop, in_process: InProcessWorker, plain: RunPlainly, same: AssertSame
+) -> None:
+    """T5 as torch exports it makes the limit of the positions' shape, and takes rows of a table at them."""
+    graph = f"""g (int64[8] far, int64[8] near) => (float[8, 3] rows)
+        <int64 eight = {{8}}, int64 most = {{15}}, float[16, 3] table = {{{TABLE}}}> {{
+            is_near = Less(near, eight) sizes = Shape(far) limit = Expand(most, sizes) z = Min(far, limit)
+            y = Where(is_near, near, z) rows = Gather(table, y)
+        }}"""
+    source, told = workshop.write(graph), []
+    executable = load_executable(workshop.compile_file(source, worker=in_process))
+    executable.on_fallback = told.append
+
+    answer = executable.run(FEEDS)
+
+    assert (executable.description["segments"], told) == (1, [])
+    same(answer, plain(source, FEEDS))
 
 
 def test_values_that_are_computed_with_are_answered_natively(

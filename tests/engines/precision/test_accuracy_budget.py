@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from arrays import f32
 from trtnode.engines.errors import MetricError
 from trtnode.engines.precision.accuracy_budget import FEW_SAMPLES, Comparison, Figures, adapted
 from trtnode.engines.precision.options import AccuracyBudget
@@ -22,10 +23,6 @@ def compare(*samples: tuple[Any, Any], metric: str | None = None) -> Figures:
     for expected, actual in samples:
         comparison.add({"y": expected}, {"y": actual})
     return comparison.figures()
-
-
-def f32(*values: float) -> np.ndarray:
-    return np.array(values, np.float32)
 
 
 def test_equal_answers_have_not_moved() -> None:

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
+from model_texts import parse
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.precision.bfloat16 import with_float32_kernels
 from trtnode.engines.precision.float16 import to_half
@@ -17,8 +18,7 @@ def chain() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """Two layers in float32, and their weights."""
     rng = np.random.default_rng(1)
     weights = {n: rng.normal(size=s).astype(np.float32) for n, s in (("w", (32, 16)), ("v", (16, 8)))}
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {CHAIN}')
-    model.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in weights.items())
+    model = parse(CHAIN, **weights)
     return model, weights
 
 

@@ -171,10 +171,10 @@ def test_a_tensor_that_somebody_looks_at_is_cast(
 def test_align_sees_through_float16_between_engines(
     compile_half: Callable[..., pathlib.Path], workshop: Workshop
 ) -> None:
-    found = align(compile_half(), workshop.write(SKIP), FEEDS, deep=True)
+    found = align(compile_half(), workshop.write(SKIP), FEEDS)
 
     assert {value.name for value in found.values} == {"u", "t", "n", "y"}
-    assert (found.first, found.unobserved) == (None, {})
+    assert found.first is None
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def networks(draw: st.DrawFn) -> str:
     return f"g (float[4,64] x) => ({outputs}) {{ {' '.join(lines)} }}"
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(graph=networks())
 def test_float16_between_engines_changes_no_result(
     graph: str, compile_half: Callable[..., pathlib.Path], workshop: Workshop

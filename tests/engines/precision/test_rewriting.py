@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from comparison import RunPlainly
+from model_texts import parse
 from precision import envelope, precision_options
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.compiled_model import CompiledModel
@@ -79,9 +80,7 @@ def test_a_library_that_follows_types_gets_a_float16_model(
 
 def test_a_chain_that_is_float16_itself_gets_an_engine(workshop: Workshop) -> None:
     text = "g (float16[1,64] x) => (float16[1,64] y) { a = MatMul(x, w) r = Relu(a) b = MatMul(r, w) y = Tanh(b) }"
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
-    weights = np.random.default_rng(2).normal(0, 0.2, (64, 64)).astype(np.float16)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    model = parse(text, w=np.random.default_rng(2).normal(0, 0.2, (64, 64)).astype(np.float16))
 
     compiled = workshop.compile(workshop.write(model))
 
@@ -121,9 +120,7 @@ def test_a_model_that_is_quantized_already_keeps_its_scales(
     text = """g (float[1,4] x) => (float[1,4] y) <float s = {0.1}, uint8 z = {128}, float[4,4] w> {
         q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = MatMul(d, w)
     }"""
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
-    weights = onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
-    model.graph.initializer.extend([weights])
+    model = parse(text, w=np.eye(4, dtype=np.float32))
 
     with caplog.at_level(logging.WARNING):
         compiled = workshop.compile(

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
+from model_texts import parse
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.quantization.bias_correction import ChannelMeans, expected_shift
 from trtnode.engines.quantization.calibrator import calibrate
@@ -31,7 +32,7 @@ NETWORKS = {
 
 
 def network(text: str) -> onnx.ModelProto:
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    model = parse(text, opset=17, ir_version=8)
     rng = np.random.default_rng(11)
     for value in model.graph.value_info:
         shape = [d.dim_value for d in value.type.tensor_type.shape.dim]

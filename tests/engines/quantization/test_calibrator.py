@@ -16,6 +16,7 @@ import onnx
 import pytest
 from onnxruntime.quantization import calibrate as peer
 
+from model_texts import parse
 from trtnode.engines.backends.progress import Progress, listening
 from trtnode.engines.errors import CalibrationDataError, CalibrationTableError, UnknownCalibratorError
 from trtnode.engines.quantization import calibrator, range_estimators
@@ -259,10 +260,12 @@ def test_a_model_that_ends_in_maps_is_calibrated(shared_workshop: Workshop, tmp_
 
 
 def test_an_input_with_a_default_needs_no_samples(shared_workshop: Workshop, tmp_path: pathlib.Path) -> None:
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]> net (float[N, 2] x, float[2] w) => (float[N, 2] y) { y = Mul (x, w) }'
+    model = parse(
+        "net (float[N, 2] x, float[2] w) => (float[N, 2] y) { y = Mul (x, w) }",
+        opset=17,
+        ir_version=8,
+        w=np.float32([2, 3]),
     )
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32([2, 3]), "w"))
 
     table = calibrate(shared_workshop.write(model), write_samples(tmp_path, x=np.float32([[1, 1]])))
 

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
+from model_texts import parse
 from quantized_networks import (
     NETWORKS,
     QUANTIZED_OPS,
@@ -189,7 +190,7 @@ def test_an_old_opset_is_raised(prepare: Prepare) -> None:
 
 def test_a_model_whose_opset_can_not_be_raised_is_refused(prepare: Prepare) -> None:
     table = prepare(network(RESIDUAL)).table
-    old = onnx.parser.parse_model('<ir_version: 4, opset_import: ["": 9]> g (float[4] x) => (float[4] y) {y = Foo (x)}')
+    old = parse("g (float[4] x) => (float[4] y) {y = Foo (x)}", opset=9, ir_version=4)
 
     with pytest.raises(QuantizationError, match=r"can't be raised from opset 9 to 13.*Export it at opset 13 or newer"):
         quantize(old, table, SCHEMES["openvino"])

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
+from model_texts import parse
 from quantized_networks import cosine, network, simulate
 from trtnode.engines.quantization.weight_blocks import blocks_of, store_in_blocks
 
@@ -84,8 +85,7 @@ def test_weight_of_two_nodes_is_stored_once() -> None:
 def test_float16_weights_get_float16_scales() -> None:
     weights = np.random.default_rng(3).normal(size=(32, 6)).astype(np.float16)
     text = "g (float16[2, 32] x) => (float16[2, 6] y) { y = MatMul (x, w) }"
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    model = parse(text, w=weights)
 
     stored = store_in_blocks(model)
 

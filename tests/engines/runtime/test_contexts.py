@@ -78,9 +78,9 @@ def test_whatever_still_looks_at_a_result_keeps_it_as_it_was(keep: Any, model: t
 
 def look(view: Any) -> Any:
     if isinstance(view, np.ndarray):
-        return view.tolist()
+        return view.tobytes()
     if hasattr(view, "data_as"):
-        return view._arr.tolist()
+        return view._arr.tobytes()
     return bytes(view) if isinstance(view, memoryview | bytearray) else None
 
 

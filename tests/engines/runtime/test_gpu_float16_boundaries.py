@@ -10,7 +10,8 @@ import onnx
 import onnxruntime
 import pytest
 
-from streams import ANYONE, Machine, numbers
+from arrays import floats
+from streams import ANYONE, Machine
 from trtnode.engines.artifact.checksum import stamp_checksum
 from trtnode.engines.backends.protocols import PrecisionSupport
 from trtnode.engines.compile.prepare import load_executable
@@ -35,7 +36,7 @@ def check(source: pathlib.Path, compiled: pathlib.Path) -> Any:
     fallbacks: list[str] = []
     executable.on_fallback = fallbacks.append
     for seed in range(3):
-        feeds = {"x": numbers(64, 64, seed=seed)}
+        feeds = {"x": floats(64, 64, seed=seed)}
         (expected,) = onnxruntime.InferenceSession(source).run(None, feeds)
         result = executable.run(feeds)["y"]
         assert result.dtype == np.float32

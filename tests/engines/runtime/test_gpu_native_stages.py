@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import simulated_cuda_provider
+from arrays import floats
 from simulated_cuda_provider import PROVIDER, Provider
-from streams import ANYONE, NOTHING, Machine, between, numbers
+from streams import ANYONE, NOTHING, Machine, between
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.partitioner.cut.options import Allowance
 
@@ -32,8 +33,8 @@ def test_nothing_between_two_engines_leaves_the_gpu(
     model = machine.load(CHAIN, native_ops=("Softsign",))
     copies.clear()
 
-    model.check(x=numbers(2, 4, seed=1))
-    model.check(x=numbers(2, 4, seed=2))
+    model.check(x=floats(2, 4, seed=1))
+    model.check(x=floats(2, 4, seed=2))
 
     assert copies == ["memcpy_htod_async", "memcpy_dtoh_async"] * 2
     assert model.fallbacks == []
@@ -58,7 +59,7 @@ def test_results_of_any_shape_are_handed_on_in_place_or_aligned(
     model = machine.load(ROWS, native_ops=("Softsign",))
 
     for rows in (2, 8, 8, 1):
-        model.check(x=numbers(rows, 4, seed=rows))
+        model.check(x=floats(rows, 4, seed=rows))
 
     assert model.fallbacks == []
 
@@ -67,7 +68,7 @@ def test_narrowed_tensors_pass_through_the_host(machine: Machine, provider: Prov
     graph = "g (double[2, 3] x) => (double[2, 3] y) { a = Relu(x) b = Abs(a) y = Exp(b) }"
     model = machine.load(graph, allow=(Allowance.NARROW_DOUBLE,), native_ops=("Abs",))
 
-    model.check(x=numbers(2, 3).astype(np.float64))
+    model.check(x=floats(2, 3).astype(np.float64))
 
     assert model.fallbacks == []
 
@@ -79,7 +80,7 @@ def test_results_of_fixed_and_of_other_shapes_are_told_apart(machine: Machine, p
     machine.profiles = [{"x": between((1, 4), (8, 4))}]
     model = machine.load(graph, native_ops=("Softsign",))
 
-    model.check(x=numbers(3, 4), w=numbers(6))
+    model.check(x=floats(3, 4), w=floats(6))
 
     assert model.executable.description["segments"] > 1
     assert model.fallbacks == []
@@ -91,7 +92,7 @@ def test_stage_that_the_provider_refuses_runs_on_the_host(
     _, compiled = machine.compile(CHAIN, native_ops=("Softsign",))
     provider.refuses = "CUDA failure 100: no CUDA-capable device"
 
-    results = load_executable(compiled, trust=ANYONE).run({"x": numbers(2, 4)})
+    results = load_executable(compiled, trust=ANYONE).run({"x": floats(2, 4)})
 
     assert results["y"].shape == (2, 4)
     assert "native_1 runs on the CPU, between copies" in caplog.text
@@ -103,8 +104,8 @@ def test_run_that_fails_is_answered_natively_and_the_next_works(
     model = machine.load(CHAIN, native_ops=("Softsign",))
     provider.fails = "CUBLAS failure 3"
 
-    model.check(x=numbers(2, 4, seed=1))
-    model.check(x=numbers(2, 4, seed=2))
+    model.check(x=floats(2, 4, seed=1))
+    model.check(x=floats(2, 4, seed=2))
 
     assert model.fallbacks == ["engine_error"]
     assert "onnxruntime: CUBLAS failure 3" in caplog.text
@@ -114,7 +115,7 @@ def test_sessions_leave_nothing_behind(machine: Machine, provider: Provider) -> 
     machine.profiles = [{"x": between((1, 4), (8, 4))}]
     model = machine.load(ROWS, native_ops=("Softsign",))
     for rows in (2, 8, 1):
-        model.check(x=numbers(rows, 4))
+        model.check(x=floats(rows, 4))
 
     provider.sessions.clear()
     model.executable.close()

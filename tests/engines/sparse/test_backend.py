@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper
 
 from comparison import RunPlainly
 from edited_models import attribute, edited, with_field
+from model_texts import parse
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.backends.registry import get_backend
@@ -49,9 +50,7 @@ def network(zeros: float) -> onnx.ModelProto:
         a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a) c = Conv(b, v) d = Add(b, c) e = GlobalAveragePool(d)
         f = Flatten(e) y = MatMul(f, u)
     }"""
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
-    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
-    return model
+    return parse(text, **weights)
 
 
 @compiled_kernels
@@ -268,10 +267,7 @@ def lstm(zeros: float) -> onnx.ModelProto:
     kept = np.repeat(rng.random((32, 32)) >= zeros, 4, axis=0)
     weights = {"w": rng.standard_normal((1, 128, 16)), "r": (rng.standard_normal((128, 32)) * kept / 6)[None]}
     text = """g (float[T,N,16] x) => (float[T,1,N,32] y) { y = LSTM<hidden_size=32>(x, w, r) }"""
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
-    tensors = (numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items())
-    model.graph.initializer.extend(tensors)
-    return model
+    return parse(text, **{name: array.astype(np.float32) for name, array in weights.items()})
 
 
 def test_the_survey_tells_the_zeros_of_recurrent_layers() -> None:

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from trtnode.engines.errors import ModelLoadError
 from trtnode.engines.onnxruntime.session import NativeSession
-from trtnode.engines.sparse import packing, rewriting
+from trtnode.engines.sparse import rewriting
 from trtnode.engines.sparse.library import LIBRARY, instructions, missing_reason
 
 pytestmark = pytest.mark.skipif(missing_reason() is not None, reason=missing_reason() or "")
@@ -24,10 +24,7 @@ INSTRUCTIONS = ("plain", "avx2", "")
 FEWER = hypothesis.settings(max_examples=12, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 
 
-@pytest.fixture(autouse=True)
-def every_layer_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small and dense layers too: what pays is another question."""
-    monkeypatch.setattr(packing, "LEAST_VALUES", 0)
+pytestmark = pytest.mark.usefixtures("every_layer_is_rewritten")
 
 
 def pruned(rng: np.random.Generator, rows: int, columns: int, density: float) -> np.ndarray:

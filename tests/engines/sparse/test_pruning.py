@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from model_texts import parse
 from trtnode.engines.sparse.pruning import prune_model
 
 TEXT = """g (float[1,64] x) => (float[1,64] y) <float[64,64] a, float[64,64] b, float[64,64] c, float[64,64] d> {
@@ -16,10 +17,8 @@ TEXT = """g (float[1,64] x) => (float[1,64] y) <float[64,64] a, float[64,64] b, 
 
 @pytest.fixture
 def model() -> onnx.ModelProto:
-    parsed = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {TEXT}')
     rng = np.random.default_rng(0)
-    weights = {name: rng.standard_normal((64, 64)).astype(np.float32) for name in "abcd"}
-    parsed.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
+    parsed = parse(TEXT, **{name: rng.standard_normal((64, 64)).astype(np.float32) for name in "abcd"})
     return onnx.shape_inference.infer_shapes(parsed)
 
 

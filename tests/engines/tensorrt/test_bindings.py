@@ -21,14 +21,14 @@ import pytest
 from real_signatures import READ_ONLY, differences
 from simulated_tensorrt import Simulation, make_tensorrt
 from simulated_tensorrt.surface import FIRST
-from trtnode.engines.tensorrt import builder, layer_times, loaded_engine, refit, stage
+from trtnode.engines.tensorrt import builder, layer_times, loaded_engine, stage
 from trtnode.engines.tensorrt.labelling import parser
 from trtnode.engines.tensorrt.labelling.parser import CODES
 
 ROOT = pathlib.Path(__file__).parents[3]
 RTX = "1.7.1.116"
 """Stands for TensorRT for RTX, in the release that is installed. It needs no empty library."""
-RELEASES = ("10.3.0", "10.13.3.9", "10.16.1.11", "11.0.0.114", "11.4.0.106", RTX)
+RELEASES = ("10.3.0", "10.13.3.9", "11.4.0.106", RTX)
 LIBRARIES = ("libnvinfer", "libnvinfer_plugin", "libnvonnxparser")
 SYMBOLS = (
     "createInferBuilder_INTERNAL createInferRefitter_INTERNAL createInferRuntime_INTERNAL createNvOnnxParser_INTERNAL"
@@ -45,8 +45,6 @@ PROPERTIES = [
     "ITensor.name",
     "ITensor.shape",
     "OnnxParser.num_errors",
-    "OnnxParserRefitter.num_errors",
-    "OnnxParserRefitter.refit_from_bytes",
 ]
 SOURCES = (
     builder,
@@ -54,7 +52,6 @@ SOURCES = (
     parser,
     loaded_engine,
     stage,
-    refit,
 )
 ONLY_RTX = ("EngineInvalidityDiagnostics", "ICudaEngine.create_runtime_config", "Runtime.get_engine_validity")
 """Beginnings of names that our code uses where they are there: in TensorRT for RTX."""
@@ -66,7 +63,6 @@ OWNERS = {
     "engine.": "ICudaEngine.",
     "inspector.": "EngineInspector.",
     "self._engine.": "ICudaEngine.",
-    "refitter.": "Refitter.",
     "runtime.": "Runtime.",
 }
 """Names of the library's objects in the source, and their classes."""

@@ -10,11 +10,12 @@ import numpy as np
 import onnx
 import pytest
 
+from model_texts import parse
 from simulated_tensorrt import Plan, Simulation, make_tensorrt
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.engines.errors import BuildError
-from trtnode.engines.tensorrt import refit
+from trtnode.engines.tensorrt import builder
 from trtnode.engines.tensorrt.builder import build_engine, build_plan, properties
 
 BATCHES = ShapeRange(min=(1, 3), opt=(4, 3), max=(8, 3))
@@ -24,7 +25,7 @@ BATCHES = ShapeRange(min=(1, 3), opt=(4, 3), max=(8, 3))
 def dynamic(tmp_path: pathlib.Path) -> pathlib.Path:
     path = tmp_path / "dynamic.onnx"
     text = "g (float[N,3] x, float[3] z) => (float[N,3] y) { y = Add(x, z) }"
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
+    onnx.save(parse(text), path)
     return path
 
 
@@ -66,10 +67,10 @@ def test_settings_that_change_an_engine_have_names_for_its_key_and_envelope() ->
     }
 
 
-def test_settings_of_engines_without_weights_and_with_details_have_names_too() -> None:
-    added = properties(TensorRtOptions(strip_plan=True, details=True)).items() - properties(TensorRtOptions()).items()
+def test_engines_with_details_have_a_setting_more() -> None:
+    added = properties(TensorRtOptions(details=True)).items() - properties(TensorRtOptions()).items()
 
-    assert added == {("STRIP_PLAN", "1"), ("PROFILING_VERBOSITY", "DETAILED")}
+    assert added == {("PROFILING_VERBOSITY", "DETAILED")}
 
 
 def test_simulated_build_gives_only_inputs_of_varying_shape_a_profile(
@@ -88,7 +89,7 @@ def test_simulated_build_gives_inputs_that_shapes_come_from_a_range_of_values(
 ) -> None:
     text = "g (float[6,4] x, int64[2] sizes) => (float[A,B] y) { r = Relu(x) y = Reshape(r, sizes) }"
     path = tmp_path / "reshape.onnx"
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
+    onnx.save(parse(text), path)
     sizes = ShapeRange(min=(2, 1), opt=(6, 4), max=(12, 24))
 
     plan, _ = build_plan(tensorrt(), path, BuildOptions(profiles=({"sizes": sizes},)))
@@ -100,11 +101,10 @@ def test_simulated_build_gives_inputs_that_shapes_come_from_a_range_of_values(
 def test_simulated_parser_is_handed_large_weights_where_it_takes_them(
     version: str, tensorrt: Callable[..., Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refit, "HANDED_OVER_BYTES", 16)
+    monkeypatch.setattr(builder, "HANDED_OVER_BYTES", 16)
     text = "g (float[4] x) => (float[4] y) { a = Add(x, w) y = Mul(a, b) }"
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
     weights = {"w": np.arange(4, dtype=np.float32), "b": np.float32([2])}
-    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
+    model = parse(text, **weights)
     onnx.save(model, tmp_path / "weights.onnx")
 
     plan = Plan.from_bytes(build_plan(tensorrt(version=version), tmp_path / "weights.onnx", BuildOptions())[0])

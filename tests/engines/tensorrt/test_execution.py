@@ -14,7 +14,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from streams import NOTHING, Machine, between, numbers
+from arrays import floats
+from model_texts import parse
+from streams import NOTHING, Machine, between
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.backends.registry import get_backend
@@ -55,7 +57,7 @@ def test_network_with_a_dynamic_batch_gives_what_native_execution_gives(machine:
     model = machine.load(DIGITS)
 
     for batch in (1, 16, 3, 3, 1):
-        model.check(image=numbers(batch, 1, 8, 8, seed=batch))
+        model.check(image=floats(batch, 1, 8, 8, seed=batch))
 
     assert model.executable.description["engine"] == "tensorrt"
     assert model.fallbacks == []
@@ -65,7 +67,7 @@ def test_native_stages_between_engines_run_on_the_host(machine: Machine) -> None
     model = machine.load(HYBRID, native_ops=("Softsign",))
 
     for seed in range(3):
-        model.check(x=numbers(2, 8, seed=seed))
+        model.check(x=floats(2, 8, seed=seed))
 
     assert model.executable.description["segments"] == 3
     assert model.fallbacks == []
@@ -82,7 +84,7 @@ def test_each_tensor_crosses_between_host_and_gpu_only_where_it_is_read(
     model = machine.load(HYBRID, native_ops=("Softsign",))
     copies.clear()
 
-    model.check(x=numbers(2, 8))
+    model.check(x=floats(2, 8))
 
     assert copies.count("memcpy_htod_async") == len(["x", "b", "d"])
     assert copies.count("memcpy_dtoh_async") == len(["a", "y", "z"])
@@ -93,7 +95,7 @@ def test_random_graphs_give_what_native_execution_gives(seed: int, machine: Mach
     model = machine.load(random_graph(seed), native_ops=("Softsign", "Neg"))
 
     for number in range(2):
-        model.check(x=numbers(3, 4, seed=number))
+        model.check(x=floats(3, 4, seed=number))
 
     assert model.fallbacks == []
 
@@ -124,7 +126,7 @@ def test_request_takes_the_smallest_profile_that_fits(machine: Machine, monkeypa
 
     monkeypatch.setattr(context_type, "execute_async_v3", spy)
     for rows in (8, 9, 64, 1):
-        model.check(x=numbers(rows, 4))
+        model.check(x=floats(rows, 4))
 
     assert ran == [1, 0, 0, 1]
 
@@ -134,7 +136,7 @@ def test_request_outside_all_profiles_is_answered_natively_and_counted(machine: 
     model = machine.load(ROWS)
 
     for rows in (2, 9, 1, 8):
-        model.check(x=numbers(rows, 4))
+        model.check(x=floats(rows, 4))
 
     assert model.fallbacks == ["outside_profiles", "outside_profiles"]
 
@@ -144,7 +146,7 @@ def test_engine_is_checked_with_inputs_of_the_shapes_that_it_is_built_for(machin
 
     model = machine.load("g (float[N, M] x) => (float[N, M] y) { a = Relu(x) y = Exp(a) }")
 
-    model.check(x=numbers(6, 60))
+    model.check(x=floats(6, 60))
     assert (model.executable.description["segments"], model.fallbacks) == (1, [])
 
 
@@ -152,8 +154,8 @@ def test_empty_tensors_are_answered_natively(machine: Machine) -> None:
     machine.profiles = [{"x": ShapeRange(min=(0, 4), opt=(2, 4), max=(8, 4))}]
     model = machine.load(ROWS)
 
-    model.check(x=numbers(0, 4))
-    model.check(x=numbers(1, 4))
+    model.check(x=floats(0, 4))
+    model.check(x=floats(1, 4))
 
     assert model.fallbacks == ["empty_tensor"]
 
@@ -181,7 +183,7 @@ def test_float64_is_narrowed_where_the_user_allows_it(machine: Machine) -> None:
     graph = "g (double[2, 3] x) => (double[2, 3] y) { a = Relu(x) b = Abs(a) y = Exp(b) }"
     model = machine.load(graph, allow=(Allowance.NARROW_DOUBLE,), native_ops=("Abs",))
 
-    model.check(x=numbers(2, 3).astype(np.float64))
+    model.check(x=floats(2, 3).astype(np.float64))
 
     assert model.executable.description["segments"] == 2
     assert model.fallbacks == []
@@ -190,7 +192,7 @@ def test_float64_is_narrowed_where_the_user_allows_it(machine: Machine) -> None:
 def test_bias_of_a_quantized_model_is_inside_the_engine(machine: Machine) -> None:
     model = machine.load(QUANTIZED)
 
-    model.check(x=numbers(1, 2, 3, 3))
+    model.check(x=floats(1, 2, 3, 3))
 
     assert model.executable.description["segments"] == 1
     assert model.executable.description["native_nodes"] == 0
@@ -203,16 +205,16 @@ def test_constant_outputs_and_passed_on_inputs_belong_to_the_caller(machine: Mac
     }"""
     model = machine.load(graph)
 
-    model.check(x=numbers(2))["w"][:] = 7
+    model.check(x=floats(2))["w"][:] = 7
 
-    assert model.check(x=numbers(2))["w"].tolist() == [1, 2]
+    assert model.check(x=floats(2))["w"].tolist() == [1, 2]
 
 
 def test_times_of_stages_are_told_to_whoever_asks(machine: Machine) -> None:
     model = machine.load(HYBRID, native_ops=("Softsign",))
     times: list[StageTime] = []
 
-    model.executable.run({"x": numbers(2, 8)}, times=times)
+    model.executable.run({"x": floats(2, 8)}, times=times)
 
     assert [stage.is_engine for stage in times] == [True, False, True, False, True]
     assert times == sorted(times, key=lambda stage: stage.began_ns)
@@ -221,16 +223,16 @@ def test_times_of_stages_are_told_to_whoever_asks(machine: Machine) -> None:
 def test_results_stay_when_the_next_request_runs(machine: Machine) -> None:
     model = machine.load(HYBRID, native_ops=("Softsign",))
 
-    first = model.check(x=numbers(2, 8, seed=1))
+    first = model.check(x=floats(2, 8, seed=1))
     kept = {name: result.copy() for name, result in first.items()}
-    model.check(x=numbers(2, 8, seed=2))
+    model.check(x=floats(2, 8, seed=2))
 
     assert all(np.array_equal(first[name], kept[name]) for name in kept)
 
 
 def test_engine_runs_by_itself_on_the_buffers_that_it_is_bound_to(machine: Machine) -> None:
     engine = machine.engine("g (float[2, 4] x) => (float[2, 4] y) { a = Relu(x) y = Exp(a) }")
-    x, y = numbers(2, 4), np.zeros((2, 4), np.float32)
+    x, y = floats(2, 4), np.zeros((2, 4), np.float32)
 
     engine.bind([x], [y])
     engine.run()
@@ -243,7 +245,7 @@ def test_engine_runs_by_itself_on_the_buffers_that_it_is_bound_to(machine: Machi
 
 def test_inputs_that_are_shapes_are_read_on_the_host(machine: Machine, tmp_path: pathlib.Path) -> None:
     engine = reshaping_engine(machine, tmp_path / "reshape.onnx")
-    x, results = numbers(6, 4), []
+    x, results = floats(6, 4), []
 
     for sizes in ([4, 6], [24, 1], [24, 1], [1, 24]):
         engine.bind([x, np.array(sizes)], None)
@@ -259,7 +261,7 @@ def test_inputs_that_are_shapes_are_read_on_the_host(machine: Machine, tmp_path:
 def reshaping_engine(machine: Machine, path: pathlib.Path) -> Engine:
     """An engine whose second input, of 1 to 24 in each element, is a shape."""
     text = "g (float[N, 4] x, int64[2] s) => (float[A, B] y) { a = Relu(x) y = Reshape(a, s) }"
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), path)
+    onnx.save(parse(text), path)
     profile = {"x": between((1, 4), (8, 4)), "s": ShapeRange(min=(1, 1), opt=(4, 6), max=(24, 24))}
     backend = get_backend("tensorrt")
     machine.engine("g (float[2] x) => (float[2] y) { y = Relu(x) }")
@@ -277,8 +279,8 @@ def test_arena_of_several_models_is_the_largest_need_and_not_their_sum(machine: 
     assert [arena.size for arena in arenas] == [max(needs)] * STREAMS
 
     models[1].executable.close()
-    models[0].check(x=numbers(256))
-    models[2].check(x=numbers(512))
+    models[0].check(x=floats(256))
+    models[2].check(x=floats(512))
     assert [arena.size for arena in arenas] == [needs[2]] * STREAMS
 
 
@@ -286,14 +288,14 @@ def test_many_requests_from_many_threads_leave_nothing_behind(machine: Machine) 
     machine.profiles = [{"x": between((1, 4), (8, 4))}, {"x": between((1, 4), (64, 4))}]
     rows = machine.load(ROWS)
     hybrid = machine.load(HYBRID, native_ops=("Softsign",))
-    rows.check(x=numbers(64, 4))
-    hybrid.check(x=numbers(2, 8))
+    rows.check(x=floats(64, 4))
+    hybrid.check(x=floats(2, 8))
 
     def request(number: int) -> None:
         if number % 3:
-            rows.check(x=numbers(1 + number % 66, 4, seed=number))
+            rows.check(x=floats(1 + number % 66, 4, seed=number))
         else:
-            hybrid.check(x=numbers(2, 8, seed=number))
+            hybrid.check(x=floats(2, 8, seed=number))
 
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
         gc.collect()
@@ -312,14 +314,14 @@ def test_many_requests_from_many_threads_leave_nothing_behind(machine: Machine) 
 def test_model_that_nobody_closes_is_freed_before_the_next_run(machine: Machine) -> None:
     kept = machine.load(ROWS.replace("N", "3"))
     for _ in range(STREAMS):
-        kept.check(x=numbers(3, 4))
+        kept.check(x=floats(3, 4))
     machine.clean()
     before = machine.gpu.leaks()
 
-    machine.load(HYBRID, native_ops=("Softsign",)).check(x=numbers(2, 8))
+    machine.load(HYBRID, native_ops=("Softsign",)).check(x=floats(2, 8))
     gc.collect()
     for _ in range(STREAMS):
-        kept.check(x=numbers(3, 4))
+        kept.check(x=floats(3, 4))
 
     assert machine.gpu.leaks() == before
 

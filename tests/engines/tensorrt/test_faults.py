@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import ModuleType
 
 import numpy as np
 import onnx
 import pytest
 
+from arrays import floats
 from simulated_cuda.errors import ILLEGAL_ADDRESS, LAUNCH_FAILED
-from streams import ANYONE, NOTHING, Machine, between, numbers
+from streams import ANYONE, NOTHING, Machine, between
 from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.compile.prepare import load_executable
@@ -29,7 +31,7 @@ def test_plan_that_the_library_refuses_runs_natively_and_its_log_says_why(machin
 
     assert executable.description["engine"] == "native"
     assert "Serialization assertion failed: magic number." in executable.description["rejected"][0]
-    assert executable.run({"x": numbers(2, 4)})["y"].shape == (2, 4)
+    assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
 
 
 def test_damaged_plan_is_refused_by_the_library_itself(machine: Machine) -> None:
@@ -60,6 +62,14 @@ def test_plan_of_another_type_than_its_envelope_says_is_refused(machine: Machine
         get_backend("tensorrt").load(machine.plan, envelope)
 
 
+def test_plan_without_weights_is_refused(machine: Machine) -> None:
+    machine.engine(ROWS.replace("N", "2"))
+    envelope = dataclasses.replace(machine.envelope, options={**machine.envelope.options, "STRIP_PLAN": "1"})
+
+    with pytest.raises(EngineRejectedError, match="it holds no weights, as some of earlier versions"):
+        get_backend("tensorrt").load(machine.plan, envelope)
+
+
 def test_missing_runtime_is_told_like_a_refused_plan(machine: Machine) -> None:
     machine.engine(ROWS.replace("N", "2"))
     machine.simulation.faults.builder_missing = True
@@ -81,7 +91,7 @@ def test_model_without_execution_contexts_runs_natively(
 
     executable = load_executable(compiled, trust=ANYONE)
 
-    assert executable.run({"x": numbers(2, 4)})["y"].shape == (2, 4)
+    assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
     assert said in executable.description["rejected"][0]
     machine.clean()
     assert machine.gpu.leaks() == NOTHING
@@ -89,7 +99,7 @@ def test_model_without_execution_contexts_runs_natively(
 
 def test_gpu_without_room_for_a_model_runs_it_natively_and_the_others_on(machine: Machine) -> None:
     small = machine.load(ROWS.replace("N", "2"))
-    small.check(x=numbers(2, 4))
+    small.check(x=floats(2, 4))
     _, compiled = machine.compile("g (float[4096] x) => (float[4096] y) { a = Relu(x) b = Exp(a) y = Tanh(b) }")
     machine.clean()
     machine.gpu.total_bytes = machine.gpu.memory.size + 4096
@@ -97,19 +107,19 @@ def test_gpu_without_room_for_a_model_runs_it_natively_and_the_others_on(machine
     executable = load_executable(compiled, trust=ANYONE)
 
     assert "The GPU's memory is full" in executable.description["rejected"][0]
-    small.check(x=numbers(2, 4))
+    small.check(x=floats(2, 4))
     assert small.fallbacks == []
 
 
 def test_gpu_without_room_for_a_request_answers_it_natively(machine: Machine) -> None:
     machine.profiles = [{"x": between((1, 4), (1 << 16, 4))}]
     model = machine.load(ROWS)
-    model.check(x=numbers(2, 4))
+    model.check(x=floats(2, 4))
     machine.clean()
     machine.gpu.total_bytes = machine.gpu.memory.size + 1024
 
-    model.check(x=numbers(1 << 14, 4))
-    model.check(x=numbers(2, 4))
+    model.check(x=floats(1 << 14, 4))
+    model.check(x=floats(2, 4))
 
     assert model.fallbacks == ["engine_error"]
     assert model.losses == []
@@ -120,11 +130,11 @@ def test_enqueue_that_fails_anywhere_in_a_request_answers_it_natively_and_the_ne
     succeeding: int, machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = machine.load(CHAIN, native_ops=("Softsign",))
-    model.check(x=numbers(2, 4))
+    model.check(x=floats(2, 4))
     machine.simulation.faults.enqueue_fails_after = succeeding
 
-    model.check(x=numbers(2, 4, seed=1))
-    model.check(x=numbers(2, 4, seed=2))
+    model.check(x=floats(2, 4, seed=1))
+    model.check(x=floats(2, 4, seed=2))
 
     assert model.fallbacks == ["engine_error"]
     assert "could not be enqueued: IExecutionContext::enqueueV3: Cuda failure: out of memory." in caplog.text
@@ -140,9 +150,9 @@ def test_request_without_a_native_path_fails_with_the_librarys_own_words(machine
     machine.simulation.faults.enqueue_fails_after = 0
 
     with pytest.raises(ExecutionError, match="Cuda failure: out of memory"):
-        executable.run({"x": numbers(2, 4)})
+        executable.run({"x": floats(2, 4)})
 
-    assert executable.run({"x": numbers(2, 4)})["y"].shape == (2, 4)
+    assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
 
 
 def test_memory_that_an_output_lacks_is_told_as_the_cause_and_the_next_request_works(
@@ -164,12 +174,12 @@ def test_memory_that_an_output_lacks_is_told_as_the_cause_and_the_next_request_w
 def test_lost_context_is_told_once_and_nothing_wrong_is_answered(code: int, machine: Machine) -> None:
     model = machine.load(CHAIN, native_ops=("Softsign",))
     other = machine.load(ROWS.replace("N", "2"))
-    model.check(x=numbers(2, 4))
+    model.check(x=floats(2, 4))
     machine.gpu.fails_kernel = code
 
-    model.check(x=numbers(2, 4, seed=1))
-    model.check(x=numbers(2, 4, seed=2))
-    other.check(x=numbers(2, 4, seed=3))
+    model.check(x=floats(2, 4, seed=1))
+    model.check(x=floats(2, 4, seed=2))
+    other.check(x=floats(2, 4, seed=3))
 
     assert model.fallbacks == ["engine_error", "engine_error"]
     assert "can't be used any more in this process" in model.losses[0]
@@ -182,12 +192,12 @@ def test_model_is_not_loaded_onto_a_lost_context(machine: Machine) -> None:
     model = machine.load(ROWS.replace("N", "2"))
     _, compiled = machine.compile(CHAIN, native_ops=("Softsign",))
     machine.gpu.fails_kernel = ILLEGAL_ADDRESS
-    model.check(x=numbers(2, 4))
+    model.check(x=floats(2, 4))
 
     executable = load_executable(compiled, trust=ANYONE)
 
     assert "can't be used any more" in executable.description["rejected"][0]
-    assert executable.run({"x": numbers(2, 4)})["y"].shape == (2, 4)
+    assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
 
 
 def test_machine_without_a_gpu_tells_how_to_find_out(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

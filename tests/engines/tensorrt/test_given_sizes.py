@@ -9,8 +9,9 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from arrays import floats
 from stand_in_workers import InProcessWorker
-from streams import ANYONE, Loaded, Machine, numbers
+from streams import ANYONE, Loaded, Machine
 from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
@@ -113,7 +114,7 @@ def test_a_value_outside_the_bounds_is_answered_natively(machine: Machine, works
     options = CompileOptions(engine="tensorrt", shapes=(profile(GIVEN),))
     compile_model(source, options, worker=InProcessWorker()).save(compiled)  # type: ignore[arg-type]
     model = Loaded(load_executable(compiled, trust=ANYONE), onnxruntime.InferenceSession(source))
-    x = numbers(1, 8)
+    x = floats(1, 8)
 
     for sizes in ([2, 8], [1, 8], [4, 8], [2, 8]):
         model.check(x=x, s=np.array(sizes))

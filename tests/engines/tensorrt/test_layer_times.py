@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams import Machine, numbers
+from arrays import floats
+from streams import Machine
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.cuda.graphs import GraphCapture
 from trtnode.engines.cuda.streams import ExecutionStream
@@ -20,7 +21,7 @@ def test_simulated_layers_are_told_by_profiler_and_inspector(details: bool, kind
     machine.build = BuildOptions(tensorrt=TensorRtOptions(details=details))
     _, compiled = machine.compile(CHAIN)
 
-    (stage,) = profile_layers(compiled, {"x": numbers(2, 4)}, threads=None)
+    (stage,) = profile_layers(compiled, {"x": floats(2, 4)}, threads=None)
 
     assert (stage.stage, stage.engine) == ("segment_0", f"tensorrt {machine.tensorrt.__version__}")
     assert [layer.nodes for layer in stage.layers] == [("n1",), ("n2",), ("n3",)]
@@ -32,7 +33,7 @@ def test_simulated_layers_are_told_by_profiler_and_inspector(details: bool, kind
 def test_simulated_layers_of_native_stages_between_engines_are_timed_by_onnxruntime(machine: Machine) -> None:
     _, compiled = machine.compile(CHAIN, native_ops=("Softsign",))
 
-    stages = profile_layers(compiled, {"x": numbers(2, 4)}, threads=None)
+    stages = profile_layers(compiled, {"x": floats(2, 4)}, threads=None)
 
     assert [(stage.stage, stage.engine.split()[0]) for stage in stages] == [
         ("segment_0", "tensorrt"), ("native_1", "native"), ("segment_1", "tensorrt"),
@@ -44,7 +45,7 @@ def test_engines_that_serve_requests_have_no_profiler(machine: Machine, monkeypa
     reported: list[object] = []
     monkeypatch.setattr(machine.tensorrt.IExecutionContext, "report_to_profiler", reported.append)
 
-    machine.load(CHAIN).check(x=numbers(2, 4))
+    machine.load(CHAIN).check(x=floats(2, 4))
 
     assert reported == []
 
@@ -61,6 +62,6 @@ def test_simulated_engines_are_not_recorded_while_their_layers_are_timed(
 
     monkeypatch.setattr("trtnode.engines.tensorrt.stage.GraphCapture", record)
 
-    profile_layers(compiled, {"x": numbers(2, 4)}, threads=None)
+    profile_layers(compiled, {"x": floats(2, 4)}, threads=None)
 
     assert recorded == [True, True, False, False]  # on two streams: as a whole, then for its layers

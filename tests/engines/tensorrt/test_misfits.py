@@ -17,9 +17,11 @@ import onnx
 import onnxruntime
 import pytest
 
+from arrays import floats
+from model_texts import parse
 from simulated_cuda import SimulatedGpu
 from simulated_tensorrt import Faults, Simulation
-from streams import ANYONE, Loaded, Machine, numbers
+from streams import ANYONE, Loaded, Machine
 from trtnode.engines.artifact.keys import generate_key
 from trtnode.engines.artifact.signing import sign_model
 from trtnode.engines.artifact.trust import Trust
@@ -122,7 +124,7 @@ def test_plan_for_another_machine_is_answered_natively(
     executable = load_executable(compiled, trust=ANYONE)
 
     assert said in executable.description["rejected"][0]
-    assert executable.run({"x": numbers(2, 4)})["y"].shape == (2, 4)
+    assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
 
 
 def cut_short(tensor: onnx.TensorProto) -> None:
@@ -162,7 +164,7 @@ def test_plan_that_nobody_vouches_for_is_answered_natively(
     executable = load_executable(compiled, trust=Trust.of([tmp_path / "trusted.pub"], None))
 
     assert said in executable.description["rejected"][0]
-    assert executable.run({"x": numbers(2, 4)})["y"].shape == (2, 4)
+    assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
     assert machine.simulation.enqueues == 0
 
 
@@ -187,7 +189,7 @@ def test_model_whose_build_runs_out_of_memory_answers_without_that_engine(
     source, compiled = machine.compile(CHAIN)
 
     assert {(node["code"], said in node["detail"]) for node in native_nodes(compiled)} == {("BUILD_FAILED", True)}
-    Loaded(load_executable(compiled, trust=ANYONE), onnxruntime.InferenceSession(source)).check(x=numbers(2, 4))
+    Loaded(load_executable(compiled, trust=ANYONE), onnxruntime.InferenceSession(source)).check(x=floats(2, 4))
 
 
 def native_nodes(compiled: pathlib.Path) -> list[dict]:
@@ -203,12 +205,7 @@ def test_model_whose_build_takes_too_long_is_compiled_without_engines(
 ) -> None:
     worker = simulated_worker(simulate(faults=Faults(build_step_s=100)))
     source = tmp_path / "model.onnx"
-    onnx.save(
-        onnx.parser.parse_model(
-            '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
-        ),
-        source,
-    )
+    onnx.save(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"), source)
 
     compiled = compile_model(source, CompileOptions(engine="tensorrt", build_timeout_s=1), worker=worker)
 

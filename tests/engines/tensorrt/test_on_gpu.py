@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from model_texts import parse
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.registry import get_backend
@@ -71,7 +72,7 @@ def test_requests_of_many_threads_and_shapes_pass_engines_and_native_nodes(
     load: Callable[..., Executable], tmp_path: pathlib.Path
 ) -> None:
     source = tmp_path / "hybrid.onnx"
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {HYBRID}'), source)
+    onnx.save(parse(HYBRID), source)
     executable, session = load(source, {"x": ROWS}, "Softsign"), onnxruntime.InferenceSession(source)
     fallbacks: list[str] = []
     executable.on_fallback = fallbacks.append
@@ -93,7 +94,7 @@ def test_engine_of_tensorrt_for_rtx_that_was_built_without_a_gpu_is_compared_her
     if engine != "tensorrt-rtx":
         pytest.skip(f"{engine} builds nothing without a GPU")
     source, compiled = tmp_path / "hybrid.onnx", tmp_path / "compiled.onnx"
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {HYBRID}'), source)
+    onnx.save(parse(HYBRID), source)
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr("trtnode.engines.tensorrt.backend.find_gpu", lambda: None)
         compile_model(source, CompileOptions(engine=engine, shapes=({"x": ROWS},))).save(compiled)

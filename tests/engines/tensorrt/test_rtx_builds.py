@@ -11,13 +11,14 @@ from typing import Any
 import onnx
 import pytest
 
+from model_texts import parse
+from rtx_judges import asked
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.envelope import Device
-from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.progress import Progress, listening
 from trtnode.engines.backends.registry import get_backend, resolve_engine
 from trtnode.engines.backends.shape_range import Profile, ShapeRange
-from trtnode.engines.errors import BuildError, BuildOptionError
+from trtnode.engines.errors import BuildError
 from trtnode.engines.tensorrt.labelling.parser import make_logger, new_builder, new_network
 from trtnode.engines.tensorrt.parsed_tensors import check_tensors
 from workshop import Workshop
@@ -43,15 +44,11 @@ def build(tmp_path: pathlib.Path) -> Callable[..., bytes]:
 
     def build(graph: str, *targets: str, profiles: tuple[Profile, ...] = ()) -> bytes:
         path = tmp_path / "segment.onnx"
-        model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}')
+        model = parse(graph)
         onnx.save(model, path)
         return get_backend("tensorrt-rtx").build(path, dataclasses.replace(asked(*targets), profiles=profiles))
 
     return build
-
-
-def asked(*targets: str) -> BuildOptions:
-    return BuildOptions(tensorrt=TensorRtOptions(targets=targets))
 
 
 @pytest.mark.parametrize("targets", [(), ("sm86", "sm89"), ("sm120",)], ids=["portable", "two", "one"])
@@ -68,20 +65,6 @@ def test_target_that_lacks_a_type_refuses_the_build_in_the_librarys_words(build:
         build(DENSE, "sm75", "sm86")
 
 
-@pytest.mark.parametrize(
-    ("target", "problem"),
-    [
-        ("sm85", "should be one of sm75, sm80, sm86, sm89, sm120, sm121."),
-        ("sm90", "sm121 (sm90, H100, H200, is none of RTX: engine tensorrt builds for it, on a machine that has one)."),
-    ],
-)
-def test_target_that_does_not_exist_is_refused_with_those_that_do(target: str, problem: str) -> None:
-    with pytest.raises(BuildOptionError) as caught:
-        get_backend("tensorrt-rtx").check_options(asked(target))
-
-    assert str(caught.value).endswith(problem)
-
-
 @pytest.mark.parametrize("reader", ["Relu", "GlobalMaxPool"], ids=["outside", "inside"])
 def test_network_with_another_shape_than_the_model_is_no_engine(reader: str, build: Callable[..., bytes]) -> None:
     with pytest.raises(BuildError, match=r"gives 'p' the shape \[1, 3, 2, 2\]; in ONNX it is \[1, 3, 1, 1\]"):
@@ -89,9 +72,7 @@ def test_network_with_another_shape_than_the_model_is_no_engine(reader: str, bui
 
 
 def test_network_with_another_type_than_the_model_is_no_engine() -> None:
-    model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> g (double[2] x) => (double[2] y) { y = Abs(x) }'
-    )
+    model = parse("g (double[2] x) => (double[2] y) { y = Abs(x) }")
     log = make_logger(rtx)
     network = new_network(rtx, builder := new_builder(rtx, log))
     parser = rtx.OnnxParser(network, log)

@@ -106,7 +106,6 @@ def test_engine_that_runs_here_is_checked_and_the_report_needs_no_word(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--strip-plan"], "TensorRT for RTX has no option strip_plan: it can't build engines without weights"),
         (["--tune"], "--tune runs engines, and those of tensorrt-rtx are only built here: no GPU here."),
         (["--precision", "auto"], "--precision auto runs engines, and those of tensorrt-rtx are only built here"),
     ],

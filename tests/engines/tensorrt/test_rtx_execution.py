@@ -18,10 +18,12 @@ import onnx
 import onnxruntime
 import pytest
 
+from arrays import floats
+from model_texts import parse
 from simulated_cuda import SimulatedGpu
 from simulated_tensorrt import Plan, Simulation
 from stand_in_workers import CrashingWorker, InProcessWorker
-from streams import between, numbers
+from streams import between
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.checksum import stamp_checksum
 from trtnode.engines.artifact.envelope import Envelope
@@ -75,7 +77,7 @@ def build(rtx: Simulation, jobs: InProcessWorker, tmp_path: pathlib.Path) -> Bui
 
     def compiled(graph: str, *targets: str, native_ops: tuple[str, ...] = (), **options: Any) -> pathlib.Path:
         source, path = tmp_path / "source.onnx", tmp_path / "compiled.onnx"
-        onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}'), source)
+        onnx.save(parse(graph), source)
         wishes = CompileOptions(
             engine="tensorrt-rtx",
             tensorrt=TensorRtOptions(targets=targets),
@@ -115,7 +117,7 @@ def test_simulated_engine_runs_on_the_streams_that_tensorrt_has(
     executable = load_executable(compiled, trust=ANYONE)
     rtx.enqueues = 0
 
-    assert answers(executable, compiled, numbers(2, 4)) == []
+    assert answers(executable, compiled, floats(2, 4)) == []
     assert rtx.enqueues == executable.description["segments"] == len(native_ops) + 1
 
 
@@ -152,7 +154,7 @@ def test_simulated_engine_that_computes_something_else_is_never_used(
         assert "its results are not trusted: 'y' is not what native execution gives: 8 of 8 elements differ" in rejected
     assert jobs.calls.count("check_segments") == 1
     assert caplog.text.count("Its nodes run natively; compile the model again on this machine.") == 2
-    x = numbers(2, 4)
+    x = floats(2, 4)
     (expected,) = onnxruntime.InferenceSession(compiled.with_name("source.onnx")).run(None, {"x": x})
     assert np.array_equal(executables[1].run({"x": x})["y"], expected)
 
@@ -160,7 +162,7 @@ def test_simulated_engine_that_computes_something_else_is_never_used(
 def build_other(graph: str, compiled: pathlib.Path) -> bytes:
     """The engine of another graph."""
     source = compiled.with_name("other.onnx")
-    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}'), source)
+    onnx.save(parse(graph), source)
     return get_backend("tensorrt-rtx").build(source, BuildOptions())
 
 
@@ -198,7 +200,7 @@ def test_simulated_engine_of_varying_shape_is_compared_on_a_shape_that_it_was_bu
     executable = load_executable(compiled, trust=ANYONE)
 
     assert (executable.description["segments"], executable.description["rejected"]) == (1, [])
-    assert answers(executable, compiled, numbers(55, 4)) == []
+    assert answers(executable, compiled, floats(55, 4)) == []
 
 
 def test_simulated_engines_of_less_precision_are_compared_in_direction(build: Build) -> None:
@@ -252,7 +254,7 @@ def test_kernels_are_compiled_once_a_machine(
 
     assert compiled_at_first > 0
     assert again.compiled_kernels == 0
-    assert answers(executable, compiled, numbers(2, 4)) == []
+    assert answers(executable, compiled, floats(2, 4)) == []
 
 
 @pytest.mark.parametrize(
@@ -288,7 +290,7 @@ def test_damaged_kernels_are_ignored_with_one_line(
     (line,) = caplog.messages
     assert line.endswith("ignoring a damaged cache entry (its sha256 differs)")
     assert rtx.compiled_kernels > 0
-    assert answers(executable, compiled, numbers(2, 4)) == []
+    assert answers(executable, compiled, floats(2, 4)) == []
 
 
 def test_kernels_count_towards_the_size_of_the_cache(build: Build, tmp_path: pathlib.Path) -> None:
@@ -340,4 +342,4 @@ def test_warning_about_an_engine_for_other_machines_says_what_to_do(
 
     (warning,) = (r.message for r in caplog.records if r.levelname == "WARNING")
     assert remedy in warning
-    assert executable.run({"x": numbers(2, 4)})["y"].shape == (2, 4)
+    assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)

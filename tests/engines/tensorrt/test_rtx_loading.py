@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from rtx_judges import asked
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.trust import Trust
-from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.registry import get_backend, resolve_engine
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.prepare import load_executable, prepare_model
@@ -51,10 +51,6 @@ def compiled(workshop: Workshop) -> pathlib.Path:
         workshop.write(GRAPH), engine="tensorrt-rtx", build=asked("sm86", "sm89")
     )
     return path
-
-
-def asked(*targets: str) -> BuildOptions:
-    return BuildOptions(tensorrt=TensorRtOptions(targets=targets))
 
 
 @pytest.mark.parametrize(

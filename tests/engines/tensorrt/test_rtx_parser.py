@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 import pytest
 
+from model_texts import parse
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build.library_verdicts import _known, ask_library
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
@@ -34,7 +35,7 @@ def write(tmp_path: pathlib.Path) -> Callable[[str], pathlib.Path]:
 
     def write(graph: str) -> pathlib.Path:
         path = tmp_path / "asked.onnx"
-        model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}')
+        model = parse(graph)
         onnx.save(onnx.shape_inference.infer_shapes(model), path)
         return path
 

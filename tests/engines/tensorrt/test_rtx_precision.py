@@ -15,10 +15,11 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto
 
+from model_texts import parse
 from precision import envelope, precision_options
+from rtx_judges import asked
 from simulated_tensorrt import Simulation
 from stand_in_workers import InProcessWorker
-from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.names import TARGET_NAMES
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.errors import BuildError, PrecisionError
@@ -52,10 +53,6 @@ def compile_digits(tmp_path: pathlib.Path) -> Compile:
     """Runs ``trtnode compile`` on the example for TensorRT for RTX, and returns its exit code."""
     command = ["compile", MODEL, "-o", str(tmp_path / "out.onnx"), "--engine", "tensorrt-rtx", "--no-cache", "--json"]
     return lambda *options: main([*command, *SHAPES, *options])
-
-
-def asked(*targets: str) -> BuildOptions:
-    return BuildOptions(tensorrt=TensorRtOptions(targets=targets))
 
 
 @pytest.mark.parametrize(
@@ -93,9 +90,8 @@ class Example:
     @classmethod
     def of(cls, graph: str, folder: pathlib.Path, **weights: tuple[int, ...]) -> Example:
         rng, path = np.random.default_rng(8), folder / "float32.onnx"
-        model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 22]> {graph}')
         values = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in weights.items()}
-        model.graph.initializer.extend(onnx.numpy_helper.from_array(v, n) for n, v in values.items())
+        model = parse(graph, opset=22, **values)
         onnx.save(onnx.shape_inference.infer_shapes(model), path)
         shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
         np.savez(folder / "samples.npz", x=rng.normal(size=(8, *shape)).astype(np.float32))
@@ -188,9 +184,8 @@ def test_float8_needs_the_calibration_of_int8(
 @pytest.mark.parametrize("opset", [9, 12, 17])
 def test_bfloat16_is_computed_in_a_model_of_an_opset_that_has_none(opset: int, workshop: Workshop) -> None:
     images = "g (float[1,3,6,6] x) => (float[1,4,4,4] y) <float[4,3,3,3] w> { a = Conv(x, w) y = Relu(a) }"
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}]> {images}')
     weights = np.random.default_rng(2).normal(size=(4, 3, 3, 3)).astype(np.float32)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    model = parse(images, opset=opset, ir_version=8, w=weights)
     del model.graph.value_info[:]
 
     wish = precision_options("bf16", calibration=Calibration())
@@ -284,7 +279,7 @@ def quantized_file(workshop: Workshop, dtype: Any) -> pathlib.Path:
             " d = DequantizeLinear(w, a, z) y = MatMul(e, d) }"
         )
         constants = {"w": weights, "a": np.array(0.1, np.float32), "z": np.zeros((), dtype)}
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}')
+    model = parse(text)
     model.graph.initializer.extend(ir.to_proto(ir.tensor(array, name=name)) for name, array in constants.items())
     return workshop.write(model)
 

@@ -14,6 +14,7 @@ import onnx.numpy_helper
 import pytest
 
 from backend_suite import run_natively
+from model_texts import parse
 from rtx_judges import Outcome, judge
 from tensorrt_labels import IMAGE, verdicts
 from trtnode.engines.backends.build_options import BuildOptions
@@ -62,7 +63,7 @@ def ask(tmp_path: pathlib.Path) -> Ask:
 
 def write(graph: str, folder: pathlib.Path) -> pathlib.Path:
     path = folder / "asked.onnx"
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 24]> {graph}')
+    model = parse(graph, opset=24)
     onnx.save(onnx.shape_inference.infer_shapes(model, data_prop=True), path)
     return path
 

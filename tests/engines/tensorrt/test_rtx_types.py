@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from model_texts import parse
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.names import TARGET_NAMES
 from trtnode.engines.backends.registry import get_backend
@@ -77,7 +78,7 @@ def model_of(kind: str) -> onnx.ModelProto:
     dtype, graph, constants = KINDS[kind]
     opset = 24 if "Attention" in kind else 23
     text = graph.replace("T[", f"{dtype}[")
-    model = onnx.parser.parse_model(f'<ir_version: 11, opset_import: ["": {opset}]> {text}')
+    model = parse(text, opset=opset, ir_version=11)
     model.graph.initializer.extend(ir.to_proto(ir.tensor(a, name=n)) for n, a in constants.items())
     return onnx.shape_inference.infer_shapes(model)
 
@@ -148,7 +149,7 @@ def test_portable_engine_has_only_types_of_every_gpu_that_it_is_for(kind: str, t
     ids=["product", "transposition", "volume", "image", "gemm"],
 )
 def test_float32_products_are_not_for_turing(graph: str, taken: bool, tmp_path: pathlib.Path) -> None:
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {graph}')
+    model = parse(graph)
     (node,) = Graph.of(view_model(model, pathlib.Path("model.onnx"))).nodes
     onnx.save(model, tmp_path / "segment.onnx")
     backend = get_backend("tensorrt-rtx")

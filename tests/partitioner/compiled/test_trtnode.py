@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edited_models import attribute
 from model_cases import Case
 from model_texts import clean, described, parse
 from plain_runtime import assert_equal, passes_checker, run
@@ -44,10 +45,6 @@ def compiled() -> onnx.ModelProto:
     segments = partition(graph).segments
     sidecar = EmbeddedEngine(envelope="{}", engine_file="engines/1.bin")
     return embed_engines(graph, segments, {"segment_0": ENGINE, "segment_1": sidecar})
-
-
-def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:
-    return next(a for a in node.attribute if a.name == name)
 
 
 def test_a_segment_is_one_node_of_our_domain(compiled: onnx.ModelProto) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
 
-from model_texts import clean
+from model_texts import clean, parse
 from stub_engine import refusing
 from trtnode.partitioner.cut.cost_model import CostModel, flops
 from trtnode.partitioner.cut.options import PartitionOptions
@@ -48,10 +47,7 @@ def test_operations_are_counted_as_defined(output: str, body: str, inputs: str, 
 
 @pytest.mark.parametrize("rows", [64, 1_000_000])
 def test_a_table_costs_what_is_taken_out_of_it(rows: int) -> None:
-    model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 17]> g (int64[2] i) => (float[2, 4] y) { y = Gather(t, i) }'
-    )
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros((rows, 4), np.float32), "t"))
+    model = parse("g (int64[2] i) => (float[2, 4] y) { y = Gather(t, i) }", opset=17, t=np.zeros((rows, 4), np.float32))
     graph = clean(model)
 
     assert CostModel(graph).native_s([0]) < 1e-5

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from model_texts import parse
 from trtnode.partitioner.compiled.trtnode import embed_engines
 from trtnode.partitioner.cut.function_expansion import expand_functions, expand_nodes, is_defined_as_function
 from trtnode.partitioner.cut.labels import SUPPORTED, Predicate, ReasonCode, Verdict
@@ -20,7 +21,7 @@ from trtnode.partitioner.passes.clean_up import clean_up
 
 
 def graph(text: str, *, opset: int = 24) -> Graph:
-    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": {opset}]> {text}')
+    proto = parse(text, opset=opset)
     return clean_up(view_model(proto, pathlib.Path("model.onnx")))
 
 

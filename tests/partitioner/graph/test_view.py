@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import onnx
 import onnx_ir as ir
 import pytest
 
@@ -164,7 +163,7 @@ def test_an_input_with_a_default_is_optional() -> None:
     ],
 )
 def test_maps_are_found_inside_other_types(kind: str, expected: bool) -> None:
-    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["": 17]> g ({kind} x) => (int64 y) {{ }}""")
+    model = parse(f"""g ({kind} x) => (int64 y) {{ }}""", opset=17)
 
     assert holds_map(model.graph.input[0].type) is expected
 

@@ -115,8 +115,8 @@ def test_weights_of_another_size_than_declared_are_refused(tmp_path: pathlib.Pat
 
 
 def test_a_model_is_explained_without_a_copy_of_its_weights(tmp_path: pathlib.Path) -> None:
-    path, limit = tmp_path / "model.onnx", 400 << 20
-    onnx.save(dense(8192, 16384), path)  # 512 MiB
+    path, limit = tmp_path / "model.onnx", 300 << 20
+    onnx.save(dense(8192, 8192), path)  # 256 MiB
     limited = f"import resource, runpy; resource.setrlimit(resource.RLIMIT_DATA, ({limit}, {limit})); "
     program = f"{limited} runpy.run_module('trtnode', run_name='__main__')"
 

@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from model_texts import parse
 from trtnode.partitioner.model.loading import view_model
 from trtnode.partitioner.model.opset_versions import VersionLimits, extends_operator, is_too_new, lower_versions
 from trtnode.partitioner.passes.clean_up import clean_up
@@ -16,7 +17,7 @@ LIMITS = VersionLimits(opset=26, ir_version=13)
 
 
 def model(text: str, *, opset: int = 28, ir_version: int = 14) -> ir.Model:
-    proto = onnx.parser.parse_model(f'<ir_version: {ir_version}, opset_import: ["": {opset}]> {text}')
+    proto = parse(text, opset=opset, ir_version=ir_version)
     return clean_up(view_model(proto, pathlib.Path("model.onnx"))).model
 
 

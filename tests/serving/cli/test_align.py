@@ -49,6 +49,15 @@ def test_align_names_the_engine_that_is_at_fault(
     assert capsys.readouterr().out.startswith("The first value that diverges is 'probabilities', made by segment_0")
 
 
+def test_align_names_it_as_json_too(
+    faulty: pathlib.Path, inputs: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert align(faulty, inputs, "--json") == 1
+
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["aligned"], facts["first"]["name"], facts["first"]["stage"]) == (False, "probabilities", "segment_0")
+
+
 def test_values_that_do_not_diverge_have_no_column_for_marks(
     tmp_path: pathlib.Path, inputs: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,16 +70,6 @@ def test_values_that_do_not_diverge_have_no_column_for_marks(
     heading = capsys.readouterr().out.splitlines()[2]
     columns = [word.strip() for word in heading.split("┃")[1:-1]]
     assert columns == ["value", "made by", "cosine", "max abs", "SQNR dB"]
-
-
-def test_align_deep_names_the_node_that_is_at_fault(
-    faulty: pathlib.Path, inputs: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert align(faulty, inputs, "--deep", "--json") == 1
-
-    facts = json.loads(capsys.readouterr().out)
-    assert facts["aligned"] is False
-    assert (facts["first"]["node"], facts["first"]["stage"]) == ("conv2", "segment_0")
 
 
 def test_align_of_a_right_model_ends_with_0(

@@ -80,40 +80,16 @@ def test_tensorrt_with_all_its_options_is_one_sentence_where_it_is_not_installed
     assert MENDING in said
 
 
-@pytest.mark.parametrize(
-    ("other", "problem"),
-    [
-        (
-            "--version-compatible",
-            "later releases can't give an engine its weights; leave out version_compatible",
-        ),
-        ("--strip-fallback", "engines would take their weights from what --strip-fallback leaves out. Leave out one"),
-    ],
-)
-def test_engines_without_weights_need_to_be_given_them(
-    other: str, problem: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "compiled.onnx"
-
-    code = main(["compile", str(DIGITS), "-o", str(output), "--strip-plan", other])
-
-    said = capsys.readouterr().err
-    assert (code, said.count("\n"), output.exists()) == (2, 1, False)
-    assert said.startswith(f"trtnode: --strip-plan: {problem}")
-
-
 def test_option_of_tensorrt_alone_changes_no_other_engine_and_says_so(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     output = tmp_path / "compiled.onnx"
 
-    code = main(
-        ["compile", str(DIGITS), "-o", str(output), "--engine", "openvino", "--strip-plan", "--no-cache", "--json"]
-    )
+    code = main(["compile", str(DIGITS), "-o", str(output), "--engine", "openvino", "--sparse", "--no-cache", "--json"])
 
     facts = json.loads(capsys.readouterr().out)
-    assert (code, facts["segments"], facts["engines_stripped"]) == (0, 1, 0)
-    assert caplog.messages.count("Engine openvino lacks these options, so they have no effect: strip_plan") == 1
+    assert (code, facts["segments"]) == (0, 1)
+    assert caplog.messages.count("Engine openvino lacks these options, so they have no effect: sparse") == 1
 
 
 def write(folder: pathlib.Path, model: str) -> pathlib.Path:
@@ -129,7 +105,7 @@ def test_configured_shapes_and_options_reach_the_compiler(tmp_path: pathlib.Path
         "  shapes:\n"
         "  - image: {min: [1, 1, 8, 8], opt: [4, 1, 8, 8], max: [8, 1, 8, 8]}\n"
         "  - image: {min: [1, 1, 8, 8], opt: [1, 1, 8, 8], max: [1, 1, 8, 8]}\n"
-        "  tensorrt: {workspace_mb: 64, optimization_level: 1, sparse: true, cuda_graphs: false, strip_plan: true}\n"
+        "  tensorrt: {workspace_mb: 64, optimization_level: 1, sparse: true, cuda_graphs: false}\n"
         "  build_timeout_s: 7\n",
     )
 
@@ -137,9 +113,7 @@ def test_configured_shapes_and_options_reach_the_compiler(tmp_path: pathlib.Path
 
     assert options.shapes[0] == {"image": ShapeRange(min=(1, 1, 8, 8), opt=(4, 1, 8, 8), max=(8, 1, 8, 8))}
     assert len(options.shapes) == 2
-    assert options.tensorrt == TensorRtOptions(
-        workspace_mb=64, optimization_level=1, sparse=True, cuda_graphs=False, strip_plan=True
-    )
+    assert options.tensorrt == TensorRtOptions(workspace_mb=64, optimization_level=1, sparse=True, cuda_graphs=False)
     assert options.build_timeout_s == 7
 
 
@@ -164,10 +138,6 @@ def test_configured_shapes_and_options_reach_the_compiler(tmp_path: pathlib.Path
             "servable.yaml:5: models[0].shapes[0].image.min: -1 has a negative size, which only values of an input may",
         ),
         ("  tensorrt: {optimization_level: 6}\n", "servable.yaml:4: models[0].tensorrt.optimization_level: should be"),
-        (
-            "  tensorrt: {strip_plan: true, version_compatible: true}\n",
-            "servable.yaml:4: models[0].tensorrt.strip_plan: later releases can't give an engine its weights; leave",
-        ),
         ("  tensorrt: {sparce: true}\n", "models[0].tensorrt.sparce: unknown key; did you mean 'sparse'?"),
     ],
 )

@@ -72,8 +72,7 @@ def test_the_models_of_0_1_0_are_served_as_they_were(config: ServableConfig) -> 
     assert digits.batching is not None
     assert (digits.batching.preferred_batch_sizes, digits.batching.timeout_ms) == ((8, 16), 400)
     assert digits.options.shapes[0]["image"].max == (16, 1, 8, 8)
-    tensorrt = digits.options.tensorrt
-    assert (tensorrt.strip_plan, tensorrt.cuda_graphs, digits.options.build_timeout_s) == (True, False, 600)
+    assert (digits.options.tensorrt.cuda_graphs, digits.options.build_timeout_s) == (False, 600)
 
 
 def test_the_pipeline_of_0_1_0_has_the_same_stages(config: ServableConfig, folder: pathlib.Path) -> None:

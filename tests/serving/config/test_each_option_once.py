@@ -161,10 +161,6 @@ def test_every_number_of_servable_yaml_has_a_maximum() -> None:
         ({"build_timeout_s": float("nan")}, "build_timeout_s: should be a number from 0.1 up to 604800, not nan."),
         ({"targets": ["sm90"]}, "targets: should be one of sm75, "),
         ({"no_optimize": ["mishh"]}, "no_optimize: is no rewrite; there are constant-if, "),
-        (
-            {"strip_plan": True, "version_compatible": True},
-            "strip_plan: later releases can't give an engine its weights",
-        ),
         ({"precision_rules": (PrecisionRule(precision="fp32"),)}, "precision_rules: should have a key 'node' or 'op'"),
         ({"engine": "sparse", "sparse_weights": "off"}, "sparse_weights: off leaves out the engine that is asked for."),
     ],

@@ -12,7 +12,6 @@ from simulated_tensorrt.network import INetworkDefinition
 from simulated_tensorrt.plan import Plan
 from simulated_tensorrt.simulation import swallow
 from simulated_tensorrt.values import IHostMemory, ILogger, ShowsLogger
-from simulated_tensorrt.weights import strip
 
 PHASE = "Building Engine"
 
@@ -66,8 +65,6 @@ class Builder(ShowsLogger):
         limit = config._workspace_limit
         if limit is not None and max(scratch) > limit:
             raise BuildStoppedError(f"Workspace of {limit} bytes is too small: {max(scratch)} bytes are needed.")
-        flags = config._flag_names()
-        model, stripped = strip(network._model) if "STRIP_PLAN" in flags else (network._model, {})
         return Plan(
             version=self._sim.version,
             compute_capability=self._sim.gpu.compute_capability,
@@ -75,11 +72,10 @@ class Builder(ShowsLogger):
             tensors=network._tensors,
             profiles=profiles,
             scratch=scratch,
-            layers=[node.name or node.output[0] for node in model.graph.node],
-            flags=flags,
-            stripped=stripped,
+            layers=[node.name or node.output[0] for node in network._model.graph.node],
+            flags=config._flag_names(),
             settings={**config._settings(), "strongly_typed": network._strongly_typed},
-            model=model.SerializeToString(),
+            model=network._model.SerializeToString(),
         )
 
     def _work(self, network: INetworkDefinition, config: IBuilderConfig) -> None:

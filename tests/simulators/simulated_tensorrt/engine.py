@@ -77,31 +77,26 @@ class Runtime(ShowsLogger):
 
 
 class ICudaEngine(Speaks):
-    """Read-only but for its weights. Several threads may ask it at once."""
+    """Read-only. Several threads may ask it at once."""
 
     def __init__(self, logger: ILogger, plan: Plan) -> None:
         super().__init__(logger)
         self._plan = plan
         self._tensors: dict[str, Tensor] = by_name(plan.tensors)
-        self._missing_weights = dict(plan.stripped)
-        self._weights = onnx.ModelProto.FromString(plan.model)
+        self._model = onnx.ModelProto.FromString(plan.model)
         self._loaded: Executable | None = None
 
     @property
     def _executable(self) -> Executable:
-        """Return the executable of the engine, once it has all weights."""
+        """Return the executable of the engine, which is made once."""
         with self._sim.lock:
             if self._loaded is None:
-                self._loaded = Executable(self._weights.SerializeToString(), self._plan.tensors)
+                self._loaded = Executable(self._plan.model, self._plan.tensors)
             return self._loaded
-
-    def _forget_executable(self) -> None:
-        """Take changed weights into account."""
-        self._loaded = None
 
     @property
     def name(self) -> str:
-        return self._weights.graph.name
+        return self._model.graph.name
 
     @property
     def num_io_tensors(self) -> int:
@@ -114,10 +109,6 @@ class ICudaEngine(Speaks):
     @property
     def num_layers(self) -> int:
         return len(self._plan.layers)
-
-    @property
-    def refittable(self) -> bool:
-        return not {"REFIT", "REFIT_IDENTICAL", "STRIP_PLAN"}.isdisjoint(self._plan.flags)
 
     @property
     def device_memory_size_v2(self) -> int:
@@ -164,8 +155,6 @@ class ICudaEngine(Speaks):
         if config is not None:
             strategy = config.get_execution_context_allocation_strategy()
         problem = self._sim.faults.context_fails
-        if self._missing_weights:
-            problem = f"The engine lacks weights: {sorted(self._missing_weights)}. Refit it first."
         if not self._sim.gpu.stack:
             problem = "CUDA initialization failure with error: 201. There is no current context in this thread."
         if problem:
@@ -207,7 +196,7 @@ class EngineInspector(Bound):
     def _details(self) -> list[dict[str, Any]]:
         """Every layer is float32: the simulated kernels are ONNX Runtime's, which this doesn't know."""
         kind = {"DataType": "Float"} if self._sim.release >= (11, 0) else {"Format/Datatype": "Row major linear FP32"}
-        nodes = zip(self._engine._plan.layers, self._engine._weights.graph.node, strict=True)
+        nodes = zip(self._engine._plan.layers, self._engine._model.graph.node, strict=True)
         return [
             {
                 "Name": name,

@@ -45,7 +45,6 @@ class INetworkDefinition(Bound):
         self._real: RealNetwork | None = None
         self._tensors: tuple[Tensor, ...] = ()
         self._wrapped: list[ITensor] = []
-        self._refittable: set[str] = set()
 
     def _fill(self, model: onnx.ModelProto, real: RealNetwork) -> None:
         """Take a parsed model, and what the real parser has made of it."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import math
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,21 +13,65 @@ import onnx
 
 from simulated_tensorrt.graphs import narrow_doubles
 from simulated_tensorrt.network import INetworkDefinition
-from simulated_tensorrt.reader import ModelReader
 from simulated_tensorrt.real_parser import RealNetwork
-from simulated_tensorrt.values import ILogger
+from simulated_tensorrt.simulation import Bound
+from simulated_tensorrt.values import ILogger, Speaks
 
 Problem = tuple[int, str, str]
 """Index of a node, -1 for none; error code and text."""
 
 
-class OnnxParser(ModelReader):
+class ParserError(Bound):
+    """Every fact is asked for by a call."""
+
+    def __init__(self, code: str, desc: str, number: int, node: onnx.NodeProto | None) -> None:
+        self._code, self._desc, self._number = code, desc, number
+        self._node = node or onnx.NodeProto()
+
+    def code(self) -> Any:
+        return self._trt.ErrorCode[self._code]
+
+    def desc(self) -> str:
+        return self._desc
+
+    def node(self) -> int:
+        return self._number
+
+    def node_name(self) -> str:
+        return self._node.name
+
+
+class OnnxParser(Speaks):
     """One parser and one network serve one question."""
 
     def __init__(self, network: INetworkDefinition, logger: ILogger) -> None:
         super().__init__(logger)
         self._network = network
         self._count = 0
+        self._errors: list[ParserError] = []
+        self._loaded: onnx.ModelProto | None = None
+
+    @property
+    def num_errors(self) -> int:
+        return len(self._errors)
+
+    def get_error(self, index: int) -> ParserError:
+        return self._errors[index]
+
+    def load_model_proto(self, model: Any, path: str | None = None) -> bool:
+        return self._load(model, path)
+
+    def load_initializer(self, name: str, data: int, size: int) -> bool:
+        """Copy a weight from memory. The real library reads it later, so it has to live until the work is done."""
+        weights = {tensor.name: tensor for tensor in (self._loaded.graph.initializer if self._loaded else ())}
+        tensor = weights.get(name)
+        itemsize = 0 if tensor is None else onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        if tensor is None or size != math.prod(tensor.dims) * itemsize:
+            self._error(f"Initializer {name} is unknown, or has another size.")
+            return False
+        tensor.CopyFrom(onnx.TensorProto(name=name, data_type=tensor.data_type, dims=tensor.dims))
+        tensor.raw_data = ctypes.string_at(data, size)
+        return True
 
     def parse(self, model: Any, path: str | None = None) -> bool:
         return self._load(model, path) and self._import()
@@ -44,6 +91,21 @@ class OnnxParser(ModelReader):
 
     def is_subgraph_supported(self, index: int) -> bool:
         return not self._errors and self.num_subgraphs == 1
+
+    def _load(self, model: Any, path: str | None) -> bool:
+        try:
+            self._loaded = onnx.ModelProto.FromString(bytes(memoryview(model)))
+            if path is not None:
+                onnx.load_external_data_for_model(self._loaded, str(pathlib.Path(path).parent))
+        except Exception as error:  # whatever protobuf and onnx say of broken bytes
+            self._refuse("MODEL_DESERIALIZE_FAILED", f"Failed to parse the ONNX model: {error}")
+            return False
+        return True
+
+    def _refuse(self, code: str, text: str, number: int = -1, node: onnx.NodeProto | None = None) -> None:
+        self._error(text)
+        if not self._sim.faults.parser_is_silent:
+            self._errors.append(self._trt.ParserError(code, text, number, node))
 
     def _import(self) -> bool:
         if self._network._model is not None:

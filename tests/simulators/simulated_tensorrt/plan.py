@@ -32,7 +32,6 @@ class Plan:
         scratch: Bytes of device memory, by profile.
         layers: Names.
         flags: Names of the builder flags.
-        stripped: Hash of each weight that was left out, by name.
         settings: Other settings of the builder.
         model: ONNX.
     """
@@ -45,7 +44,6 @@ class Plan:
     scratch: list[int]
     layers: list[str]
     flags: list[str]
-    stripped: Mapping[str, str]
     settings: Mapping[str, Any]
     model: bytes
 

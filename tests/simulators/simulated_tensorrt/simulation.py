@@ -50,7 +50,6 @@ class Faults:
     enqueue_fails: str = "Cuda failure: out of memory"
     """The text of the log."""
     profile_switch_fails: bool = False
-    refit_fails: bool = False
 
 
 @dataclasses.dataclass(kw_only=True)

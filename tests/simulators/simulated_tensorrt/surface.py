@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from simulated_tensorrt import builder, config, context, engine, network, parser, reader, refit, runtime_cache, values
+from simulated_tensorrt import builder, config, context, engine, network, parser, runtime_cache, values
 from simulated_tensorrt.enums import Release, make_enums
 from simulated_tensorrt.simulation import RTX, Bound, Simulation
 
@@ -21,9 +21,7 @@ CLASSES: tuple[type, ...] = (
     network.INetworkDefinition,
     network.ITensor,
     parser.OnnxParser,
-    reader.ParserError,
-    refit.OnnxParserRefitter,
-    refit.Refitter,
+    parser.ParserError,
     runtime_cache.IRuntimeCache,
     runtime_cache.IRuntimeConfig,
 )
@@ -52,9 +50,6 @@ FIRST: dict[str, Release] = {
     "OnnxParser.load_initializer": (10, 13),
     "OnnxParser.load_model_proto": (10, 13),
     "OnnxParser.parse_model_proto": (10, 13),
-    "OnnxParserRefitter.load_initializer": (10, 13),
-    "OnnxParserRefitter.load_model_proto": (10, 13),
-    "OnnxParserRefitter.refit_model_proto": (10, 13),
     "Runtime.get_engine_validity": RTX,
 }
 """The first release, of those since 10.3, that has a class or member."""
