@@ -7,7 +7,7 @@ import pathlib
 from trtnode.engines.errors import EngineRejectedError
 from trtnode.partitioner.compiled.references import put_together, references_from_bytes
 from trtnode.partitioner.compiled.trtnode import EmbeddedEngine
-from trtnode.partitioner.model.regular_files import read_regular
+from trtnode.partitioner.model.regular_files import read_regular, without_links
 
 
 def engine_bytes(segment: str, content: EmbeddedEngine, folder: pathlib.Path) -> bytes | memoryview:
@@ -43,7 +43,7 @@ def sidecar_bytes(segment: str, name: str, folder: pathlib.Path) -> bytes | memo
     """
     root = folder.resolve()
     try:
-        target = (root / name).resolve()
+        target = without_links(root / name)
         if not target.is_relative_to(root):
             raise EngineRejectedError(segment, f"its sidecar {name!r} is outside the model's folder.")
         return read_regular(target)

@@ -19,6 +19,7 @@ from trtnode.partitioner.compiled.trtnode import EmbeddedEngine, embedded_engine
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.loading import load_model, read_proto
 from trtnode.partitioner.model.mapped_weights import engine_part
+from trtnode.partitioner.model.regular_files import without_links
 
 
 def sign_model(source: pathlib.Path, target: pathlib.Path, key: pathlib.Path) -> int:
@@ -47,7 +48,7 @@ def sign_model(source: pathlib.Path, target: pathlib.Path, key: pathlib.Path) ->
     if not signed:
         raise SigningError(source, "no node of it has an engine, so there is nothing to sign. Compile it first.")
     proto = read_proto(source)
-    if target.parent.resolve() != source.parent.resolve() and _has_files_beside(proto):
+    if without_links(target.parent) != without_links(source.parent) and _has_files_beside(proto):
         raise SigningError(target, "files beside the model hold a part of it. Write the signed model to its folder.")
     for node in protobuf_walk.nodes(proto):
         held = {attribute.name: attribute for attribute in node.attribute}

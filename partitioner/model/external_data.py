@@ -19,7 +19,7 @@ from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.declared_sizes import size_bytes
 from trtnode.partitioner.model.mapped_weights import MappedTensor, data_outside, is_mappable, map_file, place_outside
 from trtnode.partitioner.model.protobuf_walk import Parts
-from trtnode.partitioner.model.regular_files import open_regular
+from trtnode.partitioner.model.regular_files import open_regular, without_links
 
 logger = logging.getLogger(__name__)
 
@@ -196,10 +196,10 @@ def _find(path: pathlib.Path, tensor: onnx.TensorProto) -> _Place:
     info = {entry.key: entry.value for entry in tensor.external_data}
     location = info.get("location", "")
     try:
-        file = (path.parent / location.replace("\0", "")).resolve()
+        file = without_links(path.parent / location.replace("\0", ""))
         is_file = file.is_file()
-    except (OSError, RuntimeError):  # too long, or a loop of links
-        raise ExternalDataError(path, tensor.name, location, "that leads to no file") from None
+    except OSError:  # too long
+        raise ExternalDataError(path, tensor.name, location, "there is no such file") from None
     folders = (path.parent.resolve(), path.resolve().parent)
     if not location or "\0" in location or not any(file.is_relative_to(folder) for folder in folders):
         raise ExternalDataError(path, tensor.name, location, "that is outside the model's folder")

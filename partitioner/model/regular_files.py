@@ -1,4 +1,4 @@
-"""Opens files that others may have put there: a pipe would let its reader wait, and a device has no end."""
+"""Finds and opens files that others may have put there: a pipe would let its reader wait, a device has no end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ import io
 import os
 import pathlib
 import stat
+
+
+def without_links(path: pathlib.Path) -> pathlib.Path:
+    """Return the absolute path of what links lead to. A loop of links stays in it; who opens it gets an ``OSError``.
+
+    ``Path.resolve`` raises ``RuntimeError`` at a loop before Python 3.13, and nothing from then on.
+    """
+    return pathlib.Path(os.path.realpath(path))
 
 
 def open_regular(path: pathlib.Path) -> io.BufferedReader:

@@ -9,6 +9,7 @@ import logging
 import pathlib
 from collections.abc import Iterable, Iterator
 
+from trtnode.partitioner.model.regular_files import without_links
 from trtnode.protos import ModelConfig as TritonConfig
 from trtnode.serving.errors import ConfigError, Problem
 from trtnode.serving.models.version_files import DEFAULT_FILE, find_versions
@@ -96,7 +97,7 @@ def check_libraries(repository: pathlib.Path, config: ServableConfig) -> None:
     Raises:
         ConfigError: A ``config.pbtxt`` names one. It is a part of the repository, and the library would run here.
     """
-    folders = [folder.resolve() for folder in config.server.custom_op_folders]
+    folders = [without_links(folder) for folder in config.server.custom_op_folders]
     for model in config.models:
         for library in model.options.custom_op_libraries:
             if not any(library.is_relative_to(folder) for folder in folders):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pydantic
 
+from trtnode.partitioner.model.regular_files import without_links
 from trtnode.protos import DESCRIPTOR
 from trtnode.protos import ModelConfig as TritonConfig
 from trtnode.serving.schema.model import ModelConfig
@@ -68,7 +69,7 @@ def model_of(config: TritonConfig, name: str, folder: pathlib.Path) -> tuple[Mod
     section: dict[str, object] = {"name": name, "path": folder.absolute()}
     for part in parts:
         section.update(part(config))
-    if libraries := [str((folder / one).resolve()) for one in config.model_operations.op_library_filename]:
+    if libraries := [str(without_links(folder / one)) for one in config.model_operations.op_library_filename]:
         section["custom_op_libraries"] = libraries
     try:
         model = ModelConfig.model_validate(section)

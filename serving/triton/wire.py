@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trtnode.partitioner.model.regular_files import read_regular
+from trtnode.partitioner.model.regular_files import read_regular, without_links
 from trtnode.protos import ModelConfig as TritonConfig
 from trtnode.serving.errors import InvalidRequestError, LabelFileError
 from trtnode.serving.protocol.wire_signature import WireSignature, WireTensor
@@ -88,7 +88,7 @@ class Reshapes:
 
 def _read_labels(model: str, folder: pathlib.Path, name: str) -> tuple[str, ...]:
     file = folder / name
-    if not file.resolve().is_relative_to(folder.resolve()):
+    if not without_links(file).is_relative_to(without_links(folder)):
         raise LabelFileError(model, file, "it is outside of the model's folder")
     try:
         if file.stat().st_size > MOST_LABEL_BYTES:

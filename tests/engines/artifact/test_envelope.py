@@ -249,6 +249,7 @@ DAMAGE = {
     "sidecar-missing": (with_sidecar("gone.engine"), r"'gone.engine' can't be read \(No such file"),
     "sidecar-outside": (with_sidecar("../other.engine"), "'../other.engine' is outside the model's folder"),
     "sidecar-absolute": (with_sidecar("/etc/hostname"), "'/etc/hostname' is outside the model's folder"),
+    "sidecar-in-a-loop-of-links": (with_sidecar("loop"), r"'loop' can't be read \(Too many levels"),
     "sidecar-is-the-folder": (with_sidecar("."), "can't be read"),
     "sidecar-with-a-zero-byte": (with_sidecar("a\0b"), "can't be read"),
     "sidecar-damaged": (with_sidecar("damaged.engine"), "sha256 differs"),
@@ -273,6 +274,7 @@ def test_engine_that_does_not_fit_is_answered_natively_with_a_warning(
     stamp_checksum(proto, path)
     path.write_bytes(proto.SerializeToString())
     (path.parent / "damaged.engine").write_bytes(b"something")
+    (path.parent / "loop").symlink_to("loop")
     (tmp_path / "other.engine").write_bytes(attribute(compiled_proto.graph.node[0], "engine").t.raw_data)
 
     executable = load_executable(path)

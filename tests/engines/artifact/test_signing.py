@@ -24,7 +24,7 @@ from trtnode.engines.artifact.keys import generate_key, read_public_key
 from trtnode.engines.artifact.signing import sign_model
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.compile.prepare import load_executable
-from trtnode.engines.errors import KeyFileError, SigningError
+from trtnode.engines.errors import KeyFileError, OutputFileError, SigningError
 from trtnode.partitioner.compiled.trtnode import embedded_engine, is_trtnode
 from trtnode.partitioner.errors import CompiledModelError
 
@@ -91,6 +91,15 @@ def test_file_that_is_no_private_key_signs_nothing(
         sign_model(unsigned, tmp_path / "signed.onnx", key)
 
     assert not (tmp_path / "signed.onnx").exists()
+
+
+def test_model_is_not_signed_into_a_loop_of_links(
+    unsigned: pathlib.Path, key: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+
+    with pytest.raises(OutputFileError, match=r"signed.onnx: can't be written"):
+        sign_model(unsigned, tmp_path / "loop" / "signed.onnx", key)
 
 
 def test_private_key_is_no_public_one(key: pathlib.Path) -> None:

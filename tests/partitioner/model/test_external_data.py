@@ -106,7 +106,7 @@ def test_external_data_at_no_place_is_refused(location: str, folder: pathlib.Pat
     (folder / "pool").symlink_to("loop")
     path = save(folder, with_external_weights(ADD, location))
 
-    with pytest.raises(ExternalDataError, match=r"tensor 'w' .* that leads to no file"):
+    with pytest.raises(ExternalDataError, match=r"tensor 'w' .* there is no such file"):
         load_model(path)
 
 

@@ -66,6 +66,10 @@ class Authority:
             .not_valid_after(now + valid)
             .add_extension(x509.BasicConstraints(authority, None), critical=True)
             .add_extension(names, critical=False)
+            # Python 3.13 refuses certificates without these.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+            .add_extension(x509.KeyUsage(True, *[False] * 4, authority, *[False] * 3), critical=True)
             .sign(self._key, hashes.SHA256())
         )
 

@@ -64,6 +64,7 @@ CONFIGS = {
     "never": 'input [ { name: "a" data_type: TYPE_INT32 dims: [ -1 ] } ]',
     "optional": 'input [ { name: "k" },\n { name: "a" optional: true } ]',
     "outside": 'output [ { name: "sum" label_filename: "../images/labels.txt" } ]',
+    "looped": 'output [ { name: "sum" label_filename: "loop" } ]',
     "numbers": 'input { name: "i" data_type: TYPE_INT64 dims: 3 }',
     "named": 'name: "named" platform: "onnxruntime_onnx"',
     "batched": "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 10 }",
@@ -74,6 +75,7 @@ UNSERVABLE = {
     "never": "input 'a' should be INT32, and is FP32 (",
     "optional": "input 'a' is optional there, and the file has no default for it (",
     "outside": "labels.txt' can't be read: it is outside of the model's folder",
+    "looped": "loop' can't be read: Too many levels of symbolic links",
 }
 """Models that don't load, and why."""
 
@@ -123,6 +125,7 @@ def written(folder: pathlib.Path) -> pathlib.Path:
                     file.write_bytes(adder.SerializeToString())
         if config is not None:
             (folder / name / "config.pbtxt").write_text(config)
+    (folder / "looped" / "loop").symlink_to("loop")
     (folder / "images" / "labels.txt").write_text("red\ngreen\nblue\n")
     return folder
 
