@@ -51,9 +51,9 @@ class MemoryRow:
         name: Of the model.
         weights_mb: Size of its files.
         floor_mb: Peak of a process in which OpenVINO reads, compiles and exports the model.
-        compile_mb: Peak of ``trtnode compile --no-measure --all-engines``.
+        compile_mb: Peak of ``trtnode compile``: with all defaults, or with ``--no-measure --all-engines`` if that is more.
         floor_s: Processor time of that process of OpenVINO and of one that makes ONNX Runtime's session.
-        compile_s: Processor time of the command.
+        compile_s: Processor time of ``trtnode compile --no-measure --all-engines``.
         after_s: Time between the line "Wrote ..." of ``trtnode compile`` with all defaults and its end.
         import_mb: A process that imports OpenVINO's blob from a mapped file and has answered a request.
         serve_mb: The server that has loaded the compiled file and answered a request.

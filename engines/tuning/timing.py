@@ -15,7 +15,7 @@ import numpy as np
 
 from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.backends.protocols import Engine
-from trtnode.engines.inputs.samples import Feeds, find_generated, find_samples, one_step
+from trtnode.engines.inputs.samples import Feeds, Remembering, find_generated, find_samples, one_step
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.process_memory import give_back_free_pages
 from trtnode.engines.runtime.buffers import input_buffer
@@ -238,7 +238,7 @@ def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = 
 
 def _first_sample(subject: Subject) -> Feeds | None:
     """Find inputs of likely sizes: one row, of a decoder one step, and large where nothing is known."""
-    session = NativeSession(subject.source, name=str(subject.source))
+    session = Remembering(NativeSession(subject.source, name=str(subject.source)))
     if subject.given is not None:
         return find_samples(session, subject.inputs, subject.given)[0]
     for inputs in (_with_one_row(subject.inputs), subject.inputs):
