@@ -51,7 +51,7 @@ class MemoryRow:
         name: Of the model.
         weights_mb: Size of its files.
         floor_mb: Peak of a process in which OpenVINO reads, compiles and exports the model.
-        compile_mb: Peak of ``trtnode compile``: with all defaults, or with ``--no-measure --all-engines`` if that is more.
+        compile_mb: Peak of ``trtnode compile``, by default or with ``--no-measure --all-engines``, whichever is more.
         floor_s: Processor time of that process of OpenVINO and of one that makes ONNX Runtime's session.
         compile_s: Processor time of ``trtnode compile --no-measure --all-engines``.
         after_s: Time between the line "Wrote ..." of ``trtnode compile`` with all defaults and its end.
