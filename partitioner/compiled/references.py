@@ -23,6 +23,7 @@ MOST_TIMES = 4
 _PIECE_BYTES = 1 << 20
 _WORD = np.dtype("<u8")
 _KEYS = 1 << 16
+_FEW_WORDS = 1 << 12
 
 
 class Reference(NamedTuple):
@@ -138,7 +139,7 @@ def _forms(tensor: ir.TensorProtocol) -> Iterator[tuple[int, np.ndarray]]:
 
 
 class _Sought(NamedTuple):
-    """Bytes to look for by eight of them: the first that differ from the eight before, as constant stretches abound."""
+    """Bytes to look for by eight of them: the rarest near the start that aren't zero, as zeros abound in weights."""
 
     weight: int
     widened: int
@@ -151,8 +152,12 @@ class _Sought(NamedTuple):
         if len(data) < LEAST_BYTES:
             return None
         words = data[: min(len(data) // 8 * 8, _PIECE_BYTES)].view(_WORD)
-        changes = np.flatnonzero(words[1:] != words[:-1]) + 1
-        return cls(weight, widened, data, 8 * int(changes[0]), int(words[changes[0]])) if len(changes) else None
+        for some in (words[:_FEW_WORDS], words):
+            values, places, counts = np.unique(some, return_index=True, return_counts=True)
+            if len(values) > 1:
+                rarest = np.lexsort((places, counts + len(some) * (values == 0)))[0]
+                return cls(weight, widened, data, 8 * int(places[rarest]), int(values[rarest]))
+        return None
 
 
 def _places(piece: np.ndarray, words: np.ndarray) -> list[tuple[int, int]]:
