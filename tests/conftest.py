@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pathlib
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,14 +22,33 @@ from trtnode.engines.build.options import EVERY_ENGINE
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.serving.threads.grpc_event_engine import read_sockets_directly
 
+CRASHES = "TRTNODE_TEST_CRASHES"
+"""Names the folder where each process of tests writes where it crashes."""
 
+
+@pytest.hookimpl(trylast=True)  # behind pytest's handler of crashes, whose words end up between other processes' lines
 def pytest_configure() -> None:
+    if process := os.environ.get("PYTEST_XDIST_WORKER"):
+        faulthandler.enable(pathlib.Path(os.environ[CRASHES], process).open("w"))  # noqa: SIM115 - for as long as it runs
+    else:
+        os.environ[CRASHES] = tempfile.mkdtemp()
     os.environ[EVERY_ENGINE] = "1"  # tests are about engines of tiny models, which are slower; see choosing_engines
     hypothesis.settings.register_profile("untimed", deadline=None)  # the machine may be busy
     hypothesis.settings.load_profile("untimed")
     read_sockets_directly()  # as servers do
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a script starts in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the programs that tests start would inherit that
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say where processes of tests crashed; one that was killed wrote nothing."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    for path in sorted(pathlib.Path(os.environ[CRASHES]).iterdir()):
+        if text := path.read_text():
+            terminalreporter.section(f"{path.name} crashed")
+            terminalreporter.write_line(text)
+    shutil.rmtree(os.environ.pop(CRASHES))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
