@@ -37,81 +37,91 @@ def check_compiled(
         None if all agree, else a sentence.
     """
     began = time.monotonic()
-    answers = _steady_answers(source, inputs, given, uses)
+    native = _Source(source)
+    usual, varied = native.answer(inputs, given, uses, vary=engines)
     give_back_free_pages()
     report(Progress(CHECKING, 0, 1, max(ENGINE_S, ROOM * (time.monotonic() - began))))
-    problem = _problem_of_plain(compiled, answers)
+    problem = _problem_of_plain(compiled, native, usual)  # the same library runs the same nodes, so usual ones tell
     give_back_free_pages()
-    problem = problem or (_problem_of_engines(compiled, answers) if engines else None)
+    problem = problem or (_problem_of_engines(compiled, native, usual, varied) if engines else None)
     report(Progress(CHECKING, 1, 1))
     return problem
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """A sample, and the native outputs that are the same each time; ``quantized`` as in ``find_difference``."""
+    """A sample, and the native outputs."""
 
     feeds: Feeds
     outputs: Mapping[str, Any]
-    quantized: bool
-    varied: bool = False
 
 
-def _steady_answers(
-    source: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None, uses: InputUses
-) -> Sequence[_Answer]:
-    session = NativeSession(source, name=str(source))
-    native = Remembering(session)
-    quantized = accumulates_quantized(op.op_type for op in load_model(source).graph)
-    answers, samples = [], find_samples(native, inputs, given)
-    for feeds in samples:
-        expected = dict(zip(native.outputs, native.run(feeds), strict=True))
-        repeated = dict(zip(native.outputs, session.run(feeds), strict=True))
-        steady = {n: v for n, v in expected.items() if find_difference(v, repeated[n]) is None}
-        answers.append(_Answer(feeds=feeds, outputs=steady, quantized=quantized))
-        if all(map(is_finite, expected.values())):
-            break  # each engine was compared on the others
-    names = set(native.outputs).intersection(*(answer.outputs for answer in answers))
-    base = generated(session, inputs, given, samples)
-    for one in varied_samples(session, inputs, base, uses, scales=False):
-        outputs = {name: one.values[name] for name in names}
-        answers.append(_Answer(feeds=one.feeds, outputs=outputs, quantized=quantized, varied=True))
-    return answers
+class _Source:
+    """The model that a compiled file is compared with. It is loaded only while it runs, for the sake of memory."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+        self._quantized = accumulates_quantized(op.op_type for op in load_model(path).graph)
+
+    def answer(
+        self, inputs: Sequence[TensorSpec], given: pathlib.Path | None, uses: InputUses, *, vary: bool
+    ) -> tuple[list[_Answer], list[_Answer]]:
+        """Return answers to the usual samples, up to one without NaN and infinity, and to varied ones."""
+        session = self._open()
+        runner = Remembering(session)
+        samples, usual = find_samples(runner, inputs, given), list[_Answer]()
+        for feeds in samples:
+            outputs = dict(zip(runner.outputs, runner.run(feeds), strict=True))
+            usual.append(_Answer(feeds=feeds, outputs=outputs))
+            if all(map(is_finite, outputs.values())):
+                break  # each engine was compared on the others
+        base = generated(session, inputs, given, samples) if vary else None
+        found = varied_samples(session, inputs, base, uses, scales=False)
+        return usual, [
+            _Answer(feeds=one.feeds, outputs={name: one.values[name] for name in session.outputs}) for one in found
+        ]
+
+    def first_difference(self, run: Callable[[Feeds], Mapping[str, Any]], answers: Sequence[_Answer]) -> str | None:
+        """Return how results differ from the native ones; those that differ from run to run are not compared."""
+        for answer in answers:
+            actual = run(answer.feeds)
+            for name, expected in answer.outputs.items():
+                problem = find_difference(expected, actual[name], quantized=self._quantized)
+                if problem and self._repeats(answer, name):
+                    return f"output {name!r}: {problem}"
+        return None
+
+    def _repeats(self, answer: _Answer, name: str) -> bool:
+        return find_difference(answer.outputs[name], self._open().run(answer.feeds, [name])[0]) is None
+
+    def _open(self) -> NativeSession:
+        return NativeSession(self._path, name=str(self._path))
 
 
-def _problem_of_plain(compiled: pathlib.Path, answers: Sequence[_Answer]) -> str | None:
+def _problem_of_plain(compiled: pathlib.Path, source: _Source, answers: Sequence[_Answer]) -> str | None:
     try:
         plain = NativeSession(compiled, name="the compiled model")
-        usual = [answer for answer in answers if not answer.varied]  # the same library runs the same nodes
-        return _first_difference(lambda feeds: dict(zip(plain.outputs, plain.run(feeds), strict=True)), usual)
+        return source.first_difference(lambda feeds: dict(zip(plain.outputs, plain.run(feeds), strict=True)), answers)
     except EngineError as error:
         return str(error)
 
 
-def _problem_of_engines(compiled: pathlib.Path, answers: Sequence[_Answer]) -> str | None:
+def _problem_of_engines(
+    compiled: pathlib.Path, source: _Source, usual: Sequence[_Answer], varied: Sequence[_Answer]
+) -> str | None:
     fallbacks: list[str] = []
     try:
         executable = open_executable(load_model(compiled), compiled, folder=compiled.parent)
         if not executable.description["segments"]:
             return "; ".join(executable.description["rejected"])
         executable.on_fallback = fallbacks.append
-        problem = _first_difference(executable.run, [answer for answer in answers if not answer.varied])
+        problem = source.first_difference(executable.run, usual)
         executable.on_fallback = lambda _: None
-        problem = problem or _first_difference(executable.run, [answer for answer in answers if answer.varied])
+        problem = problem or source.first_difference(executable.run, varied)
     except EngineError as error:
         return str(error)
     refused = next((reason for reason in fallbacks if reason != EMPTY_TENSOR), None)
     return problem or (f"its engines refuse sample inputs ({refused})" if refused else None)
-
-
-def _first_difference(run: Callable[[Feeds], Mapping[str, Any]], answers: Sequence[_Answer]) -> str | None:
-    for answer in answers:
-        actual = run(answer.feeds)
-        for name, expected in answer.outputs.items():
-            problem = find_difference(expected, actual[name], quantized=answer.quantized)
-            if problem:
-                return f"output {name!r}: {problem}"
-    return None
 
 
 def check_engines_alone(compiled: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None) -> str | None:

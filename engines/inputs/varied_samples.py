@@ -62,9 +62,9 @@ def varied_samples(
     varying = _Varying(named([spec for spec in inputs if spec.name in base]), base, uses)
     small, large = varying.size, 2 * uses.reach + 1
     odd = small + 1 if small > 1 else 3
-    if varying.is_free:
+    if varying.symbols > 1:
         yield from _first(session, (varying.normal(odd, apart=True), varying.normal(odd), varying.normal(3 * small)))
-    yield from _first(session, (varying.ties(size) for size in (max(large, odd), 2 * small, small)))
+    yield from _first(session, (varying.ties(size) for size in (max(large, odd), odd, 3 * small, 2 * small, small)))
     for sample in _first(session, [varying.scaled(small)] if scales else []):
         yield dataclasses.replace(sample, scaled=True)
 
@@ -91,7 +91,7 @@ class _Varying:
         self._uses = uses
         self._rng = np.random.default_rng(SEED)
         self._symbols = symbols_of(specs)
-        self.is_free = bool(self._symbols)
+        self.symbols = len(self._symbols)
         self.size = max(free_sizes(specs, {name: array.shape for name, array in base.items()}).values(), default=1)
 
     def normal(self, size: int, *, apart: bool = False) -> Feeds | None:
@@ -119,7 +119,7 @@ class _Varying:
         sizes = {name: size + place * apart for place, name in enumerate(self._symbols)}
         fixed = with_sizes(self._specs, sizes)
         shapes = [spec.static_shape or () for spec in fixed or ()]
-        if fixed is None or (self.is_free and max(map(math.prod, shapes)) > MAX_ELEMENTS):
+        if fixed is None or (self.symbols and max(map(math.prod, shapes)) > MAX_ELEMENTS):
             return None
         return {spec.name: self._tensor(spec, shape, fill) for spec, shape in zip(self._specs, shapes, strict=True)}
 

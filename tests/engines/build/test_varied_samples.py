@@ -107,7 +107,7 @@ def samples_of(workshop: Workshop, graph: str) -> list[dict[str, np.ndarray]]:
 def test_sizes_are_odd_and_beyond_the_largest_window(workshop: Workshop) -> None:
     graph = "g (float[1,1,w] x) => (float[1,1,v] y) { y = MaxPool<kernel_shape = [5], dilations = [2]>(x) }"
 
-    assert [sample["x"].shape[2] for sample in samples_of(workshop, graph)] == [17, 19, 16]
+    assert [sample["x"].shape[2] for sample in samples_of(workshop, graph)] == [19, 16]
 
 
 def test_integers_lie_in_the_range_that_their_uses_allow(workshop: Workshop) -> None:
