@@ -1,4 +1,4 @@
-"""Optimizers of ONNX Runtime that change answers, each switched off for the models that have its pattern alone."""
+"""Optimizers of ONNX Runtime that change answers or crash, each switched off for the models that have its pattern."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ DISABLED = "optimization.disable_specified_optimizers"
 
 
 def optimizer_options(source: pathlib.Path | onnx.ModelProto) -> dict[str, str]:
-    """Return the session options that switch off the optimizers that would change what a model computes.
+    """Return the session options that switch off the optimizers that would harm a model.
 
     Args:
         source: A file or a small model.
     """
-    model = model_with(source, ["DequantizeLinear", "QuantizeLinear"])
+    model = model_with(source, ["DequantizeLinear", "QuantizeLinear", "If"])
     if model is None:
         return {}
     names = [name for name, has_pattern in PATTERNS.items() if any(map(has_pattern, _scopes(model)))]
@@ -60,9 +60,23 @@ def quantizes_behind_relu(scope: onnx.GraphProto | onnx.FunctionProto) -> bool:
     return any((n.attribute if len(n.input) < 3 else n.input[2] not in known) for n in readers)
 
 
+def nests_ifs(scope: onnx.GraphProto | onnx.FunctionProto, levels: int = 3) -> bool:
+    """Return whether a graph has an If within an If within an If.
+
+    Where their conditions are constant, the optimizer puts the chosen branches in the place of the Ifs, and may read
+    the name of a value that went with one of them. It does if the branches have operators that ONNX Runtime expands,
+    such as CastLike and Mish.
+    """
+    if levels == 0:
+        return True
+    ifs = [node for node in scope.node if node.op_type == "If"]
+    return isinstance(scope, onnx.GraphProto) and any(nests_ifs(a.g, levels - 1) for i in ifs for a in i.attribute)
+
+
 PATTERNS: Mapping[str, Callable[[onnx.GraphProto | onnx.FunctionProto], bool]] = {
     "QDQPropagationTransformer": moves_dequantized_int32,
     "ReluQuantRewrite": quantizes_behind_relu,
+    "ConstantFolding": nests_ifs,
 }
 """The pattern of each, in one graph or function."""
 

@@ -1,4 +1,4 @@
-"""An optimizer of ONNX Runtime that changes answers is off for the models that have its pattern, and only for them."""
+"""Optimizers of ONNX Runtime that harm a model are off for the models that have their pattern, and only for them."""
 
 from __future__ import annotations
 
@@ -62,6 +62,30 @@ def test_a_relu_before_numbers_of_few_bits_stays(zero_point: str) -> None:
     (answer,) = NativeSession(model).run({"x": np.array([-1, -0.5, 0, 0.03], np.float32)})
 
     np.testing.assert_allclose(answer, [0, 0, 0, 0.03], atol=1e-3)
+
+
+def nested_ifs(levels: int) -> onnx.ModelProto:
+    """Ifs whose conditions are constant, each in the other branch of the next; two of them have a CastLike."""
+    chosen = "u = CastLike (one, k) v = Equal (k, u) r = Identity (x)"
+    for level in range(levels):
+        compared = f"l{level} = CastLike (one, k)" if level == 0 else f"l{level} = Neg (k)"
+        chosen = f"""
+            {compared} e{level} = Equal (k, l{level})
+            r{level} = If (e{level}) <then_branch = t{level} () => (float[N] r) {{ r = Neg (x) }},
+                                      else_branch = f{level} () => (float[N] r) {{ {chosen} }}>
+            r = Identity (r{level})"""
+    return parse(f"g (float[N] x) => (float[N] r) <float one = {{1}}, float k = {{2}}> {{ {chosen} }}")
+
+
+def test_ifs_within_ifs_that_are_decided_are_loaded_each_time() -> None:
+    for _ in range(200):
+        (answer,) = NativeSession(nested_ifs(3)).run({"x": np.array([4], np.float32)})
+        assert answer == [4]
+
+
+@pytest.mark.parametrize(("levels", "disabled"), [(1, ""), (2, ""), (3, "ConstantFolding"), (4, "ConstantFolding")])
+def test_ifs_are_decided_before_a_run_unless_two_stand_around_one(levels: int, disabled: str) -> None:
+    assert optimizer_options(nested_ifs(levels)).get(DISABLED, "") == disabled
 
 
 def test_a_chain_of_moves_of_int32_answers_rightly_in_every_mode(workshop: Workshop) -> None:
