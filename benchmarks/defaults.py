@@ -47,7 +47,7 @@ from trtnode.serving.cli.run import save_arrays
 
 RIGHT = 1.05
 SETTLE_S, TURN_S = 0.02, 0.1
-ALL_ENGINES = "all engines"
+ALL_ENGINES, REWRITTEN = "all engines", "native with rewrites"
 CACHE_BYTES = 10**11
 BUSY = "while True: pass"
 
@@ -115,7 +115,10 @@ def _subjects(given: argparse.Namespace) -> Iterator[LatencySubject]:
         )
         return
     with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as folder:
-        for case in find_cases(given.models, given.only or "*"):
+        cases = find_cases(given.models, given.only or "*")
+        if not cases:
+            raise BenchmarkError(f"{given.models}: no model is named {given.only or '*'!r}")
+        for case in cases:
             yield from model_subjects([case.unpacked(pathlib.Path(folder))], [1], None)
 
 
@@ -128,9 +131,8 @@ def _measure(
         write_at_batch(subject, source)
         save_arrays(samples, subject.checking)
         save_arrays(calibration, subject.stacked_calibration())
-        options = dataclasses.replace(
-            PRECISIONS[precision], check_inputs=samples, calibration=Calibration(data=str(calibration))
-        )
+        ranges = Calibration(data=str(calibration), allow_few_samples=True)
+        options = dataclasses.replace(PRECISIONS[precision], check_inputs=samples, calibration=ranges)
         cache = EngineCache(folder / "cache", CACHE_BYTES)
         files = {NATIVE: source, ALL_ENGINES: folder / "all.onnx"}
         whole = compile_model(source, dataclasses.replace(options, all_engines=True, measure=False), cache=cache)
@@ -177,7 +179,8 @@ def _choose(
             compiled = compile_model(source, again, cache=cache)
             seconds.append(round(time.perf_counter() - began, 2))
         kept = tuple(segment.name for segment in compiled.report.segments)
-        form = ALL_ENGINES if kept == engines else " ".join(kept) or NATIVE
+        native = REWRITTEN if compiled.report.rewrites else NATIVE
+        form = ALL_ENGINES if kept == engines else " ".join(kept) or native
         if form not in files:
             files[form] = source.with_name(f"form{len(files)}.onnx")
             compiled.save(files[form])
