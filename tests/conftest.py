@@ -29,7 +29,7 @@ CRASHES = "TRTNODE_TEST_CRASHES"
 @pytest.hookimpl(trylast=True)  # behind pytest's handler of crashes, whose words end up between other processes' lines
 def pytest_configure() -> None:
     if process := os.environ.get("PYTEST_XDIST_WORKER"):
-        faulthandler.enable(pathlib.Path(os.environ[CRASHES], process).open("w"))  # noqa: SIM115 - for as long as it runs
+        faulthandler.enable(os.open(f"{os.environ[CRASHES]}/{process}", os.O_WRONLY | os.O_CREAT | os.O_APPEND))
     else:
         os.environ[CRASHES] = tempfile.mkdtemp()
     os.environ[EVERY_ENGINE] = "1"  # tests are about engines of tiny models, which are slower; see choosing_engines
