@@ -117,7 +117,9 @@ def _subjects(given: argparse.Namespace) -> Iterator[LatencySubject]:
     with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as folder:
         cases = find_cases(given.models, given.only or "*")
         if not cases:
-            raise BenchmarkError(f"{given.models}: no model is named {given.only or '*'!r}")
+            raise BenchmarkError(
+                f"{given.models}: no path of a model below it is {given.only or '*'!r}, as in 'models/*'"
+            )
         for case in cases:
             yield from model_subjects([case.unpacked(pathlib.Path(folder))], [1], None)
 
