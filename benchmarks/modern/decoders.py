@@ -64,9 +64,9 @@ class DecodingRow:
 
     Attributes:
         name: Of the model.
-        first_s: First request of a fresh process, whose past is empty.
+        first_s: First request with an empty past, behind one with a past.
         later_s: Median of such requests after it.
-        growth_mb: Memory that requests with an empty past add to one with a past.
+        growth_mb: Memory that they add.
         equal_tokens: Tokens of greedy decoding that equal ONNX Runtime's, of `GREEDY_TOKENS`.
         equal_served: The same over gRPC.
     """
@@ -189,10 +189,10 @@ def _loaded_mb(compiled: pathlib.Path | None, feeds: Feeds) -> float:
 
 def _empty_past(compiled: pathlib.Path, empty: Feeds, filled: Feeds) -> tuple[float, float, float]:
     run = open_compiled(compiled, None)
+    run(filled)
+    before = memory_mb(os.getpid())
     times = [_seconds(run, empty) for _ in range(6)]
-    with_empty = memory_mb(os.getpid())
-    _seconds(run, filled)
-    return times[0], float(np.median(times[1:])), with_empty - memory_mb(os.getpid())
+    return times[0], float(np.median(times[1:])), memory_mb(os.getpid()) - before
 
 
 def _seconds(run: RunModel, feeds: Feeds) -> float:
