@@ -2,8 +2,9 @@
 
 Each network, or each model of a folder, is compiled several times with its engines from a cache, so that only the
 choice is made again, and as often beside a busy process on one core if ``--neighbour`` says so. Afterwards all forms
-that were chosen, the native model and the one with all engines take turns, each in a process of its own. A choice is
-right if its form takes at most 1.05 times as long as the fastest of them.
+that were chosen, the native model and the one with all engines take turns, each in a process of its own, and again in
+fresh ones, since the same model can be twice as slow in one process as in the next. A choice is right if its form takes
+at most 1.05 times as long as the fastest of them.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from trtnode.partitioner.errors import PartitionError
 from trtnode.serving.cli.run import save_arrays
 
 RIGHT = 1.05
+STARTS = 3
 SETTLE_S, TURN_S = 0.02, 0.1
 ALL_ENGINES, REWRITTEN = "all engines", "native with rewrites"
 CACHE_BYTES = 10**11
@@ -61,7 +63,7 @@ class ChoiceRow:
         precision: Asked for.
         neighbour: True if a busy process ran during the choices.
         native_ms: Median latency in ONNX Runtime alone.
-        gain: ONNX Runtime's time over that of all engines, a median of interleaved rounds.
+        gain: ONNX Runtime's time over that of all engines, the median of the starts' medians of interleaved rounds.
         chosen: Choices by the form that was kept: native, all engines, or the names of the engines.
         sureness: Choices by their sureness.
         wrong: Choices whose form takes more than 1.05 times the fastest.
@@ -141,15 +143,15 @@ def _measure(
         whole.save(files[ALL_ENGINES])
         engines = tuple(segment.name for segment in whole.report.segments)
         found = {n: _choose(source, options, cache, choices, engines, files, neighbour=n) for n in neighbours}
-        times = _times(files, subject, rounds)
-    ratios = {form: ratio_with_interval(times[NATIVE], times[form])[0] for form in files}
+        times = [_times(files, subject, -(-rounds // STARTS)) for _ in range(STARTS)]
+    ratios = {form: statistics.median(ratio_with_interval(t[NATIVE], t[form])[0] for t in times) for form in files}
     for neighbour, (forms, sureness, seconds) in found.items():
         counts = Counter(forms)
         yield ChoiceRow(
             model=subject.name,
             precision=precision,
             neighbour=neighbour,
-            native_ms=times[NATIVE].percentile_ms(50),
+            native_ms=statistics.median(t[NATIVE].percentile_ms(50) for t in times),
             gain=ratios[ALL_ENGINES],
             chosen=dict(counts),
             sureness=dict(Counter(sureness)),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -51,8 +52,9 @@ that computes once a tick, which is up to 10 ms long: in a shorter while, thread
 HOPELESS, BEARABLE_S = 4.0, 0.1
 """A call takes no turns if it takes so many times as long as the quickest one, and longer than so many seconds."""
 
-BRIEF_TURN_S, MOST_ROUNDS = 0.05, 99
-"""Seconds that a turn of a brief measurement takes, about, and its most rounds."""
+BRIEF_TURN_S, MOST_ROUNDS, FEW_PATIENCE = 0.05, 99, 2.0
+"""Seconds that a turn of a brief measurement takes, about; its most rounds; and how many times the time given it may
+take while there were too few rounds for a clear decision, as in a model that takes a tenth of a second."""
 
 FIRST_SHARE = 0.25
 """A brief measurement doesn't repeat a call whose first run takes so much of its time; the first one counts."""
@@ -297,7 +299,7 @@ def time_in_turn(
         seconds: About how long all of it takes; more for calls of which a few take longer.
         rounds: Number of turns that each gets.
         brief: True makes turns short and begins none after this time, or once it is clear how each call compares with
-            the first. Calls that take all of it have one turn.
+            the first. Too few turns may take twice the time. Calls that take all of it have one turn.
 
     Returns:
         The time of each turn in ms, by name: the lower quartile of its calls, which programs beside it disturb less
@@ -310,10 +312,13 @@ def time_in_turn(
     rounds, turn_s = (MOST_ROUNDS, BRIEF_TURN_S) if brief else (rounds, seconds / rounds / len(order))
     counts = {name: max(1, int(turn_s / estimates[name])) for name in order}
     turns: dict[str, list[float]] = {name: [] for name in order}
-    warms = not brief or LEAD * sum(2 * estimates[name] for name in order) <= seconds
-    fewest, deadline = (0, began + seconds) if brief else (FEWEST_ROUNDS, time.monotonic() + PATIENCE * seconds)
+    round_s = sum(estimates[name] for name in order)
+    warms = not brief or LEAD * 2 * round_s <= FEW_PATIENCE * seconds
+    fewest, deadline, last = FEWEST_ROUNDS, time.monotonic() + PATIENCE * seconds, math.inf
+    if brief:
+        fewest, deadline, last = LEAD, began + seconds, began + FEW_PATIENCE * seconds - (1 + warms) * round_s
     for done in range(rounds):
-        if (done >= fewest and time.monotonic() > deadline) or (brief and _all_clear(turns)):
+        if time.monotonic() > (deadline if done >= fewest else last) or (brief and _all_clear(turns)):
             break
         report(Progress(MEASURING, done, rounds))
         for name in order:
@@ -340,7 +345,7 @@ def _estimate(call: Callable[[], object], patience_s: float, *, once: bool) -> f
         _let_threads_come_to_rest()
         return first
     again = _quartile_ms(call, 1) / 1e3
-    seconds = again if again > patience_s else _quartile_ms(call, 3) / 1e3
+    seconds = again if again > (BRIEF_TURN_S if once else patience_s) else _quartile_ms(call, 3) / 1e3
     _let_threads_come_to_rest()
     return seconds
 

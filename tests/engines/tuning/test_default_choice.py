@@ -229,7 +229,8 @@ class FakeTime:
     [
         pytest.param(0.001, 0.002, 7, 1.5, id="clear"),
         pytest.param(0.001, 0.00105, 7, 1.5, id="nearly-equal"),
-        pytest.param(0.5, 0.55, 1, 5.5, id="few-turns"),
+        pytest.param(0.15, 0.17, 7, 6.0, id="slow"),
+        pytest.param(0.5, 0.55, 5, 8.0, id="few-turns"),
         pytest.param(3.0, 4.0, 1, 7.1, id="each-runs-once"),
         pytest.param(0.2, 5.0, 1, 7.0, id="hopeless"),
     ],
