@@ -176,8 +176,6 @@ class ModelConfig(Section):
     """Files of one interface instead of `path`: the best quality that holds `latency_target_ms` answers."""
     latency_target_ms: Milliseconds | None = None
     """The time that the chosen variant may take at the configured number of instances and batch size."""
-    step_down: bool = False
-    """True lets faster variants answer while more than 5 % of the requests take longer than the target."""
     versions: LatestVersions | Literal["all"] | ListOf[VersionNumber] = LatestVersions()
     """The version folders to serve: {latest: n}, all, or a list of numbers."""
     interface: InterfaceConfig | None = None
@@ -241,9 +239,8 @@ class ModelConfig(Section):
     def variant_problems(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield the place and the fault of each setting of variants that contradicts another one."""
         if not self.variants:
-            for key in ("latency_target_ms", "step_down"):
-                if getattr(self, key):
-                    yield (key,), "has no effect without variants; add them or leave this out"
+            if self.latency_target_ms is not None:
+                yield ("latency_target_ms",), "has no effect without variants; add them or leave this out"
         elif self.latency_target_ms is None:
             yield ("latency_target_ms",), "is missing; variants need the time that they should hold, in milliseconds"
         first_with: dict[str, int] = {}
