@@ -19,7 +19,6 @@ class LoadRow:
         server: Its address.
         model: The model's name there.
         inputs: Shapes of the inputs.
-        shared_memory: True if tensors travelled in system shared memory.
         concurrency: Callers of the closed loop; None in an open loop.
         rate_per_s: Requests per second of the open loop; None in a closed loop.
         requests: Answers, errors included.
@@ -38,7 +37,6 @@ class LoadRow:
     server: str
     model: str
     inputs: dict[str, list[int]]
-    shared_memory: bool
     concurrency: int | None
     rate_per_s: float | None
     requests: int

@@ -21,7 +21,6 @@ from trtnode.bench.load.inputs import Wanted, first_request
 from trtnode.bench.load.load_level import Level
 from trtnode.bench.load.report import print_table, warnings
 from trtnode.bench.load.samples import Samples
-from trtnode.bench.load.shared_memory import in_shared_memory
 from trtnode.bench.load.target import INFER_METHOD, find_target
 from trtnode.engines.artifact.files import check_output, write_atomically
 from trtnode.protos import ModelInferRequest
@@ -86,12 +85,7 @@ def _first_answered(arguments: argparse.Namespace) -> Iterator[ModelInferRequest
     with connect(arguments.address) as channel:
         target = find_target(channel, arguments.address, arguments.model)
         wanted = Wanted(file=arguments.inputs, batch=arguments.batch, shapes=dict(arguments.shape))
-        request, response = first_request(target, wanted, arguments.timeout)
-        if not arguments.shared_memory:
-            yield request
-            return
-        with in_shared_memory(target, request, response, arguments.timeout) as moved:
-            yield moved
+        yield first_request(target, wanted, arguments.timeout)
 
 
 def _repeated_request(arguments: argparse.Namespace, request: ModelInferRequest) -> RepeatedRequest:
@@ -153,7 +147,6 @@ def _row(arguments: argparse.Namespace, request: ModelInferRequest, level: Level
         server=arguments.address,
         model=arguments.model,
         inputs={tensor.name: list(tensor.shape) for tensor in request.inputs},
-        shared_memory=arguments.shared_memory,
         concurrency=level.callers or None,
         rate_per_s=level.rate or None,
         **samples.figures(),
