@@ -13,7 +13,6 @@ import onnx_ir as ir
 
 from trtnode.bench.errors import BenchmarkError
 from trtnode.bench.networks import bert, classic, inception, mobilenet, reparameterized, resnet, samples, wide_deep
-from trtnode.bench.networks.fragmentation import fragment
 from trtnode.bench.networks.normalization import set_statistics
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.errors import OutputFileError
@@ -61,7 +60,7 @@ class Network:
     macs: int
 
 
-def network_file(name: str, folder: pathlib.Path, *, fragmented: bool = False) -> pathlib.Path:
+def network_file(name: str, folder: pathlib.Path) -> pathlib.Path:
     """Return a network's ONNX file; it is written atomically if it is missing.
 
     The same version of this project writes the same bytes on the same machine. On other processors, running means and
@@ -70,20 +69,17 @@ def network_file(name: str, folder: pathlib.Path, *, fragmented: bool = False) -
     Args:
         name: A key of ``NETWORKS``.
         folder: Of the files; created if it is missing.
-        fragmented: True to insert nodes that no engine takes in several places; the outputs stay equal.
 
     Raises:
         UnknownNetworkError: No network has this name.
         OutputFileError: The folder can't be made, or the file can't be written.
     """
     network = find_network(name)
-    path = folder / f"{name}{'-fragmented' if fragmented else ''}-v{VERSION}.onnx"
+    path = folder / f"{name}-v{VERSION}.onnx"
     if not path.exists():
         _make_folder(folder)
         model = network.build()
         set_statistics(model, sample_inputs(name, CALIBRATION_BATCH, CALIBRATION_SEED))
-        if fragmented:
-            fragment(model)
         write_model(ir.to_proto(model), path)
     return path
 
