@@ -95,7 +95,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *{"config", "grpc", "models", "process", "rest", "schema", "security", "service", "telemetry", "workers"},
     },
     "bench/latency_report": set(),
-    "bench/load": {"latency_report"},
+    "bench/load": set(),
     "bench/networks": set(),
     "benchmarks/modern": set(),
     "benchmarks/partition": set(),

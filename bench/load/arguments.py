@@ -84,15 +84,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=positive, metavar="N", help="client processes; default: one for four cores")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the open loop's times; default: 0")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the rows as JSON")
-    parser.add_argument("--html", type=pathlib.Path, metavar="FILE", help="draw them on a page")
-    parser.add_argument(
-        "--compare",
-        type=pathlib.Path,
-        action="append",
-        default=[],
-        metavar="OTHER.json",
-        help="draw what --json wrote of another server beside, called by the file's name; may be repeated",
-    )
 
 
 SERVER = Command(

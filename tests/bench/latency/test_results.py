@@ -30,7 +30,6 @@ def row(network: str = "lenet5", setting: str = "fp32", ratio: float = 1.0, **mo
         "engine": "openvino", "via": "process", "batch": 1, "threads": 2, "p50_ms": 10.0 / ratio, "p95_ms": 20.0,
         "p99_ms": 30.0, "mean10_ms": 11.0, "ratio_low": ratio - 0.02, "ratio_high": ratio + 0.02, "cosine": 1.0,
         "max_abs": 0.0, "top1_agreement": 1.0, "load_s": 0.1, "engine_bytes": 5_000_000, "peak_rss_mb": 120.0,
-        "quantiles_ms": (1.0, 2.0),
     }  # fmt: skip
     return LatencyRow(network=network, setting=setting, ratio=ratio, **{**values, **more})
 
