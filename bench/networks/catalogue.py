@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -24,20 +23,15 @@ VERSION = 1
 CALIBRATION_BATCH, CALIBRATION_SEED = 4, 0
 """Batch size and seed of the inputs that give batch normalizations their statistics."""
 
+InputSampler = Callable[..., Feeds]
+"""Makes inputs for a network, given ``batch``, the first dimension of each array, and ``rng``."""
+
 
 class UnknownNetworkError(BenchmarkError):
     """There is no network of this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no network {name!r}. Use one of: {', '.join(NETWORKS)}.")
-
-
-class InputSampler(Protocol):
-    """Makes inputs for a network."""
-
-    def __call__(self, *, batch: int, rng: np.random.Generator) -> Feeds:
-        """Return arrays by input name; the first dimension of each is ``batch``."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.wording import counted
 from trtnode.serving.batching.axis_check import no_batch_axis, rows_differ_in_company
 from trtnode.serving.batching.batcher import DynamicBatcher
-from trtnode.serving.batching.concatenation import Feeds
 from trtnode.serving.batching.length_batches import LengthBatches
 from trtnode.serving.batching.lengths import Lengths, lengths_of
 from trtnode.serving.batching.padding_check import PaddingCheck
@@ -48,16 +47,6 @@ logger = logging.getLogger(__name__)
 
 Loader = Callable[[ModelConfig], ServedExecutable]
 """Makes a model ready to run; its errors say what the user can do."""
-
-
-class RequestRunner(Protocol):
-    """Runs the requests of one model: each by itself, or several as one batch."""
-
-    def submit(
-        self, feeds: Feeds, names: Sequence[str] | None, options: RequestOptions, durations: Durations, then: Then
-    ) -> None:
-        """Answer one request; see ``InstancePool`` and ``DynamicBatcher``."""
-        ...
 
 
 class State(enum.StrEnum):
@@ -121,7 +110,7 @@ class Servable:
         self._retired = False
         self._unused = threading.Event()
         self._executable: ServedExecutable | None = None
-        self._runner: RequestRunner | None = None
+        self._runner: InstancePool | DynamicBatcher | None = None
         self._facts: Mapping[str, Any] = {}
         self._cache: RequestCache | None = None
         self._all_outputs: Sequence[WireTensor] | None = None
@@ -347,7 +336,7 @@ class Servable:
 
     def _open_runner(
         self, executable: ServedExecutable, signature: WireSignature, unlike: LengthBatches | None
-    ) -> RequestRunner:
+    ) -> InstancePool | DynamicBatcher:
         # Requests fit the signature once they are read; only what images were decoded to is checked again.
         run: Run = placed(executable.run if self._images else executable.run_checked)
         run = run if unlike is None else unlike.padding(run)
