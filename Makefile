@@ -99,7 +99,7 @@ bench: setup
 results: setup
 	mkdir -p build
 	$(BIN)/trtnode bench networks --precision fp32,bf16,int8,auto --via process,grpc --json build/results.json --html build/results.html
-	$(BIN)/python -m trtnode.bench.latency_report.publish build/results.json
+	$(BIN)/python -m benchmarks.results.publish build/results.json
 
 # dist/: the source archive, and wheels with the kernels for x86_64 and aarch64, with the tags that auditwheel confirms.
 # Needs gcc and gcc-aarch64-linux-gnu; made beside an older glibc, the wheels run on older systems.

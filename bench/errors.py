@@ -32,10 +32,3 @@ class ResultFileError(BenchmarkError):
 
     def __init__(self, path: pathlib.Path, problem: str) -> None:
         super().__init__(f"{path}: {problem}. Give a file that --json of this command has written.")
-
-
-class MarkerError(BenchmarkError):
-    """A file has no place for the table."""
-
-    def __init__(self, path: pathlib.Path, begin: str, end: str) -> None:
-        super().__init__(f"{path}: there are no lines {begin!r} and {end!r}, in this order. Put them around the table.")

@@ -42,31 +42,20 @@ class ServedFile:
 
 
 @contextlib.contextmanager
-def running_server(
-    models: Mapping[str, ServedFile],
-    folder: Path,
-    threads: int | None,
-    *,
-    port: int | None = None,
-    workers: int = 1,
-    cores: int | None = None,
-) -> Iterator[grpc.Channel]:
+def running_server(models: Mapping[str, ServedFile], folder: Path, threads: int | None) -> Iterator[grpc.Channel]:
     """Serve models and connect.
 
     Args:
         models: The models by name.
         folder: For the configuration and the engine cache.
         threads: Threads of each engine; None for the libraries' choice.
-        port: For gRPC; None for a free one.
-        workers: Processes that share the port.
-        cores: Cores that the port's threads keep to; None for the server's choice.
     """
-    grpc_section = {"port": port or free_port(), "max_message_mb": 1024, "workers": workers, "cores": cores}
+    port = free_port()
     config = folder / "servable.yaml"
-    config.write_text(_config(models, folder, threads, grpc_section), encoding="utf-8")
+    config.write_text(_config(models, folder, threads, port), encoding="utf-8")
     server = subprocess.Popen([sys.executable, "-m", "trtnode", "serve", "--config", str(config)])
     try:
-        with grpc.insecure_channel(f"127.0.0.1:{grpc_section['port']}", options=UNLIMITED) as channel:
+        with grpc.insecure_channel(f"127.0.0.1:{port}", options=UNLIMITED) as channel:
             wait_until_ready(channel, server)
             yield channel
     finally:
@@ -129,12 +118,10 @@ def wait_until_ready(channel: grpc.Channel, server: subprocess.Popen[bytes]) -> 
     raise RuntimeError(f"The server was not ready within {START_SECONDS:g} s.")
 
 
-def _config(
-    models: Mapping[str, ServedFile], folder: Path, threads: int | None, grpc_section: Mapping[str, int | None]
-) -> str:
+def _config(models: Mapping[str, ServedFile], folder: Path, threads: int | None, port: int) -> str:
     content = {
         "server": {
-            "grpc": grpc_section,
+            "grpc": {"port": port, "max_message_mb": 1024},
             "http": {"port": free_port()},
             "log": {"level": "warning"},
         },

@@ -7,6 +7,7 @@ model without engines, against onnxruntime's ``run``. Both pairs are interleaved
 from __future__ import annotations
 
 import argparse
+import functools
 import pathlib
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trtnode.bench.environment import describe_environment
-from trtnode.bench.latency.interleaving import Latencies, measure
+from trtnode.bench.latency.interleaving import Interleaving, Latencies, time_calls
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
@@ -67,7 +68,11 @@ def _pairs(folder: pathlib.Path, size: int) -> dict[str, tuple[Latencies, Latenc
 def _measure_pair(
     raw: Callable[[], object], executable: Executable, feeds: Mapping[str, np.ndarray]
 ) -> tuple[Latencies, Latencies]:
-    times = measure({"raw": raw, "ours": lambda: executable.run(feeds)}, rounds=40, seconds_per_round=0.05)
+    calls = {"raw": raw, "ours": functools.partial(executable.run, feeds)}
+    turns = {name: functools.partial(time_calls, call) for name, call in calls.items()}
+    interleaving = Interleaving(turns, seconds_per_turn=0.05)
+    interleaving.run(40)
+    times = interleaving.latencies()
     return times["raw"], times["ours"]
 
 

@@ -43,9 +43,6 @@ def _choice(name: str, choices: tuple[str, ...]) -> str:
 def _configure_networks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", type=_names, metavar="A,B", help="measure these networks; default: all nine")
     parser.add_argument(
-        "--fragmented", action="store_true", help="measure the variants with nodes in between that no engine takes"
-    )
-    parser.add_argument(
         "--cache", type=pathlib.Path, default=default_cache_folder(), metavar="DIR", help="keeps the networks"
     )
     _add_plan(parser)

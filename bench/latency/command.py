@@ -38,7 +38,7 @@ def bench_networks(arguments: argparse.Namespace) -> int:
     """
     names = arguments.only or list(NETWORKS)
     folder = (arguments.cache or pathlib.Path("build")).expanduser() / "networks"
-    subjects = network_subjects(names, arguments.batch, folder, fragmented=arguments.fragmented)
+    subjects = network_subjects(names, arguments.batch, folder)
     return _bench(arguments, subjects, len(names) * len(arguments.batch))
 
 

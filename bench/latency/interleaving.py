@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
@@ -98,25 +97,6 @@ class Interleaving(Generic[Name]):
     def _take_turn(self, name: Name, fewest: int, seconds: float) -> np.ndarray:
         time.sleep(self._settle_s)
         return self._turns[name](fewest, seconds)
-
-
-def measure(
-    candidates: Mapping[str, Callable[[], object]], *, rounds: int = 15, seconds_per_round: float = 0.2
-) -> dict[str, Latencies]:
-    """Time calls of this process in turns.
-
-    Args:
-        candidates: The functions by name.
-        rounds: Number of turns of each.
-        seconds_per_round: Approximate length of a turn.
-
-    Returns:
-        Latencies by name.
-    """
-    turns = {name: functools.partial(time_calls, call) for name, call in candidates.items()}
-    interleaving = Interleaving(turns, seconds_per_turn=seconds_per_round)
-    interleaving.run(rounds)
-    return interleaving.latencies()
 
 
 def time_calls(call: Callable[[], object], fewest: int, seconds: float) -> np.ndarray:

@@ -32,9 +32,6 @@ from trtnode.engines.diagnostics.profiling import profile_layers
 from trtnode.engines.errors import EngineError
 from trtnode.serving.cli.run import save_arrays
 
-QUANTILES = np.arange(0, 102.5, 2.5)
-"""Quantiles of the distributions, in %."""
-
 SETTLE_S = 0.02
 """Pause before a turn: ONNX Runtime's threads spin for some milliseconds after a run."""
 
@@ -181,7 +178,6 @@ class Measurement:
             precision=facts.recipe.precision,
             compile_s=facts.recipe.compile_s,
             about=facts.recipe.about,
-            quantiles_ms=tuple(times.percentile_ms(q) for q in QUANTILES),
         )
         if via == "process" or (setting, "process") not in latencies:
             return row

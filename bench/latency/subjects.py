@@ -57,7 +57,7 @@ class LatencySubject:
 
 
 def network_subjects(
-    names: Sequence[str], batches: Sequence[int], folder: pathlib.Path, *, fragmented: bool
+    names: Sequence[str], batches: Sequence[int], folder: pathlib.Path
 ) -> Iterator[LatencySubject]:
     """Yield networks, each built just before it is yielded.
 
@@ -65,7 +65,6 @@ def network_subjects(
         names: Keys of ``NETWORKS``.
         batches: Samples per request.
         folder: Of the built networks.
-        fragmented: True for the variants with nodes that no engine takes.
 
     Raises:
         UnknownNetworkError: Before any network is built.
@@ -73,13 +72,12 @@ def network_subjects(
     for name in names:
         find_network(name)
     for name in names:
-        model = network_file(name, folder, fragmented=fragmented)
+        model = network_file(name, folder)
         for batch in batches:
             checking, *others = (sample_inputs(name, batch, seed) for seed in range(1 + HELD_OUT + CALIBRATING))
             samples, calibration = others[:HELD_OUT], others[HELD_OUT:]
-            title = f"{name}-fragmented" if fragmented else name
             yield LatencySubject(
-                name=title, model=model, batch=batch, checking=checking, calibration=calibration, samples=samples
+                name=name, model=model, batch=batch, checking=checking, calibration=calibration, samples=samples
             )
 
 

@@ -1,29 +1,14 @@
-"""Renders results as HTML files that need nothing else: no network, no library."""
+"""Renders a result as an HTML file that needs nothing else: no network, no library."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-
 import jinja2
 
-from trtnode.bench.latency_report.load_run import LoadRun
 from trtnode.bench.latency_report.results import NATIVE, LatencyResult, compiled_with, geometric_means, group_rows
 from trtnode.serving.pages.explain_page import TEMPLATES as PAGES
-from trtnode.serving.pages.explain_page import script_hash
 
 _OWN = jinja2.PackageLoader("trtnode.bench.latency_report")
 _TEMPLATES = PAGES.overlay(loader=jinja2.ChoiceLoader([_OWN, jinja2.PackageLoader("trtnode.serving.pages")]))
-
-LOAD_PARTS = (
-    ("Throughput and latency against load", "Latencies are those of answered requests, errors left out.", "load"),
-    (
-        "Percentiles",
-        "Beyond 90 % stand a tenth of the requests, beyond 99 % a hundredth, and so on.",
-        "percentiles",
-    ),
-)
-"""Heading, note and identity of the pictures of a page about load."""
 
 
 def render_page(result: LatencyResult) -> str:
@@ -49,27 +34,6 @@ def render_page(result: LatencyResult) -> str:
         groups=group_rows(result.rows),
         highest=highest,
         ticks=_ticks(highest),
-    )
-
-
-def render_load_page(runs: Mapping[str, LoadRun]) -> str:
-    """Render what servers did under load: throughput and latency against load, percentiles, and every figure.
-
-    Args:
-        runs: By what the page calls the server, at least one, each with rows; the machine of the first is described.
-
-    Returns:
-        The page. Its policy lets no script run but its own, and forbids every request.
-    """
-    script = _TEMPLATES.get_template("load.js").render()
-    return _TEMPLATES.get_template("load.html.j2").render(
-        runs=runs,
-        parts=LOAD_PARTS,
-        environment=next(iter(runs.values())).environment,
-        complete=all(run.complete for run in runs.values()),
-        data=[{**dataclasses.asdict(row), "name": name} for name, run in runs.items() for row in run.rows],
-        script=script,
-        script_hash=script_hash(script),
     )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 import statistics
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 import pydantic
 
@@ -14,8 +14,6 @@ from trtnode.bench.errors import ResultFileError
 
 NATIVE = "native"
 """Setting of the baseline: ONNX Runtime alone, in float32."""
-
-Result = TypeVar("Result")
 
 RowKey = tuple[str, str, str, int, int | None]
 
@@ -49,7 +47,6 @@ class LatencyRow:
         over_process_ms: Time over gRPC less that of the same setting in process, a median over rounds.
         over_native_ms: That, less the same of native, a median over rounds; then the ends of its 95 % bootstrap
             interval.
-        quantiles_ms: Latencies at 0, 2.5, 5, ... 100 %.
         about: What ``trtnode compile`` says about the compiled model; empty if nothing is compiled.
     """
 
@@ -76,7 +73,6 @@ class LatencyRow:
     compile_s: float | None = None
     over_process_ms: float | None = None
     over_native_ms: tuple[float, float, float] | None = None
-    quantiles_ms: tuple[float, ...] = ()
     about: str = ""
 
     @property
@@ -191,22 +187,13 @@ def _title(network: str, batch: int, via: str) -> str:
 
 
 def read_result(path: pathlib.Path) -> LatencyResult:
-    """Read the JSON of ``Result.as_json``, ignoring unknown fields.
+    """Read the JSON of ``LatencyResult.as_json``, ignoring unknown fields.
 
     Raises:
         ResultFileError: The file is unreadable, or no result.
     """
-    return read_json(_RESULT, path)
-
-
-def read_json(result: pydantic.TypeAdapter[Result], path: pathlib.Path) -> Result:
-    """Read a result of some kind, ignoring unknown fields.
-
-    Raises:
-        ResultFileError: The file is unreadable, or no such result.
-    """
     try:
-        return result.validate_json(path.read_bytes())
+        return _RESULT.validate_json(path.read_bytes())
     except OSError as error:
         raise ResultFileError(path, f"can't be read ({error.strerror})") from error
     except pydantic.ValidationError as error:

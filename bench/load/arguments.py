@@ -80,20 +80,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="shape of an input; may be repeated; other open dimensions are 1",
     )
     parser.add_argument("--inputs", type=pathlib.Path, metavar="IN.npz", help="inputs; generated ones without this")
-    parser.add_argument("--shared-memory", action="store_true", help="tensors in system shared memory")
     parser.add_argument("--timeout", type=amount, default=60.0, metavar="S", help="limit of a request; default: 60")
     parser.add_argument("--processes", type=positive, metavar="N", help="client processes; default: one for four cores")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the open loop's times; default: 0")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the rows as JSON")
-    parser.add_argument("--html", type=pathlib.Path, metavar="FILE", help="draw them on a page")
-    parser.add_argument(
-        "--compare",
-        type=pathlib.Path,
-        action="append",
-        default=[],
-        metavar="OTHER.json",
-        help="draw what --json wrote of another server beside, called by the file's name; may be repeated",
-    )
 
 
 SERVER = Command(

@@ -8,25 +8,22 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn
 
 from trtnode.bench.environment import describe_environment, describe_load
-from trtnode.bench.latency_report.load_run import LoadRow, LoadRun, read_run
-from trtnode.bench.latency_report.page import render_load_page
 from trtnode.bench.load.client_pool import ClientProcessPool
 from trtnode.bench.load.client_process import RepeatedRequest, connect
 from trtnode.bench.load.inputs import Wanted, first_request
 from trtnode.bench.load.load_level import Level
 from trtnode.bench.load.report import print_table, warnings
+from trtnode.bench.load.rows import LoadRow, LoadRun
 from trtnode.bench.load.samples import Samples
-from trtnode.bench.load.shared_memory import in_shared_memory
 from trtnode.bench.load.target import INFER_METHOD, find_target
 from trtnode.engines.artifact.files import check_output, write_atomically
 from trtnode.protos import ModelInferRequest
 from trtnode.serving.cli.terminal.console import open_console
-from trtnode.serving.errors import InvalidOptionError
 
 CORES_A_PROCESS, MOST_PROCESSES = 4, 8
 """Cores per client process, and the most processes, unless the user gives a number."""
@@ -46,17 +43,12 @@ def bench(arguments: argparse.Namespace) -> int:
     Raises:
         TargetError: The arguments don't fit the server.
         ClientError: A client process ended.
-        InvalidOptionError: Something is to be compared on no page.
-        ResultFileError: A file to compare with doesn't hold rows of load.
         OutputFileError: A file can't be written.
         KeyboardInterrupt: After Ctrl-C, when all is printed.
     """
-    if arguments.compare and not arguments.html:
-        raise InvalidOptionError("--compare", "other servers are drawn beside this one on a page. Give --html FILE")
     run = LoadRun(environment=describe_environment())
-    others = {file.stem: read_run(file) for file in arguments.compare}
-    for file in filter(None, (arguments.json, arguments.html)):
-        check_output(file)
+    if arguments.json:
+        check_output(arguments.json)
     console = open_console()
     try:
         with (
@@ -66,7 +58,7 @@ def bench(arguments: argparse.Namespace) -> int:
             for level in _levels(arguments):
                 samples = _measure(pool, level, arguments.warmup)
                 run.rows.append(_row(arguments, request, level, samples))
-                _save(arguments, run, others)
+                _save(arguments, run)
                 for warning in warnings(level, samples):
                     console.print(warning, highlight=False, markup=False)
                 if pool.interrupted:
@@ -76,7 +68,7 @@ def bench(arguments: argparse.Namespace) -> int:
             print_table(console, run.rows)
     run.environment["load_average_after"] = describe_load()
     run.complete = True
-    _save(arguments, run, others)
+    _save(arguments, run)
     return 0 if all(row.p50_ms is not None for row in run.rows) else 1
 
 
@@ -86,12 +78,7 @@ def _first_answered(arguments: argparse.Namespace) -> Iterator[ModelInferRequest
     with connect(arguments.address) as channel:
         target = find_target(channel, arguments.address, arguments.model)
         wanted = Wanted(file=arguments.inputs, batch=arguments.batch, shapes=dict(arguments.shape))
-        request, response = first_request(target, wanted, arguments.timeout)
-        if not arguments.shared_memory:
-            yield request
-            return
-        with in_shared_memory(target, request, response, arguments.timeout) as moved:
-            yield moved
+        yield first_request(target, wanted, arguments.timeout)
 
 
 def _repeated_request(arguments: argparse.Namespace, request: ModelInferRequest) -> RepeatedRequest:
@@ -153,15 +140,12 @@ def _row(arguments: argparse.Namespace, request: ModelInferRequest, level: Level
         server=arguments.address,
         model=arguments.model,
         inputs={tensor.name: list(tensor.shape) for tensor in request.inputs},
-        shared_memory=arguments.shared_memory,
         concurrency=level.callers or None,
         rate_per_s=level.rate or None,
         **samples.figures(),
     )
 
 
-def _save(arguments: argparse.Namespace, run: LoadRun, others: Mapping[str, LoadRun]) -> None:
+def _save(arguments: argparse.Namespace, run: LoadRun) -> None:
     if arguments.json:
         write_atomically(arguments.json, run.as_json())
-    if arguments.html:
-        write_atomically(arguments.html, render_load_page({arguments.address: run, **others}).encode())

@@ -60,15 +60,6 @@ class NoAnswerError(TargetError):
         )
 
 
-class NoSharedMemoryError(TargetError):
-    """The server takes no system shared memory."""
-
-    def __init__(self, address: str, reason: str) -> None:
-        super().__init__(
-            f"The server at {address} takes no system shared memory: {_ended(reason)} Leave --shared-memory out."
-        )
-
-
 class ClientError(BenchmarkError):
     """A client process ended early."""
 

@@ -15,7 +15,7 @@ from trtnode.bench.load.target import NO_ANSWER, Target
 from trtnode.engines.errors import EngineError, ExecutionError
 from trtnode.engines.inputs.samples import find_samples, load_samples
 from trtnode.partitioner.graph.view import TensorSpec
-from trtnode.protos import ModelInferRequest, ModelInferResponse
+from trtnode.protos import ModelInferRequest
 from trtnode.serving.errors import InvalidRequestError
 from trtnode.serving.protocol.tensors import to_raw
 from trtnode.serving.protocol.wire_signature import BYTES, DATATYPES, WireTensor
@@ -41,16 +41,13 @@ class Wanted:
     shapes: Mapping[str, Shape] = dataclasses.field(default_factory=dict)
 
 
-def first_request(target: Target, wanted: Wanted, timeout_s: float) -> tuple[ModelInferRequest, ModelInferResponse]:
-    """Make the request to repeat, and send it once.
+def first_request(target: Target, wanted: Wanted, timeout_s: float) -> ModelInferRequest:
+    """Return the request to repeat, which was sent once.
 
     Args:
         target: The model.
         wanted: Source and shapes of its inputs.
         timeout_s: Time limit of the answer.
-
-    Returns:
-        The request and the server's answer to it.
 
     Raises:
         InputError: The user's inputs don't fit the model.
@@ -58,11 +55,8 @@ def first_request(target: Target, wanted: Wanted, timeout_s: float) -> tuple[Mod
         NoAnswerError: It doesn't answer.
     """
     tensors = _tensors(target)
-    if wanted.file is not None:
-        sender = _send_given(target, tensors, wanted, timeout_s)
-    else:
-        sender = _send_generated(target, tensors, wanted, timeout_s)
-    return sender.request, sender.response
+    send = _send_generated if wanted.file is None else _send_given
+    return send(target, tensors, wanted, timeout_s).request
 
 
 def _send_given(target: Target, tensors: dict[str, WireTensor], wanted: Wanted, timeout_s: float) -> _Sender:
@@ -96,7 +90,6 @@ class _Sender:
 
     Attributes:
         request: The latest request.
-        response: The latest answer.
         refusal: The reason of the latest refusal.
     """
 
@@ -104,14 +97,13 @@ class _Sender:
 
     def __init__(self, target: Target, tensors: Mapping[str, WireTensor], timeout_s: float) -> None:
         self.request = ModelInferRequest()
-        self.response = ModelInferResponse()
         self.refusal = "no inputs could be generated"
         self._target = target
         self._tensors = tensors
         self._timeout_s = timeout_s
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
-        """Send the inputs. The results stay in ``response``.
+        """Send the inputs; nobody reads the results.
 
         Raises:
             ExecutionError: The server refuses these inputs.
@@ -124,7 +116,7 @@ class _Sender:
             self.request.inputs.add(name=name, datatype=tensor.datatype.name, shape=array.shape)
             self.request.raw_input_contents.append(to_raw(tensor, array))
         try:
-            self.response = self._target.call("ModelInfer", self.request, self._timeout_s)
+            self._target.call("ModelInfer", self.request, self._timeout_s)
         except grpc.RpcError as error:
             if error.code() in NO_ANSWER:
                 reason = f"{error.code().name}: {error.details()}"

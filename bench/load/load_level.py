@@ -7,7 +7,10 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 
-from trtnode.bench.load.arrivals import poisson_arrivals
+import numpy as np
+
+BLOCK = 1024
+"""Number of gaps that are drawn at a time."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,27 @@ class Level:
             return ticket < self.requests and (ticket == 0 or now() - start < self.seconds)
 
         return allowed
+
+
+def poisson_arrivals(rate: float, seed: int) -> Iterator[float]:
+    """Draw arrival times of a Poisson process, the sum of many independent users.
+
+    Gaps are independent and exponential with mean 1/rate. Two processes of rates a and b are together one of rate
+    a + b. So each of n clients draws its own times at 1/n of the rate.
+
+    Args:
+        rate: Mean number of arrivals per second.
+        seed: The same seed gives the same times.
+
+    Yields:
+        Seconds from the start, rising, without end.
+    """
+    rng = np.random.default_rng(seed)
+    now = 0.0
+    while True:
+        for gap in rng.exponential(1 / rate, BLOCK):
+            now += float(gap)
+            yield now
 
 
 def _share(whole: int, part: int, parts: int) -> int:

@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from trtnode.bench.latency_report.load_run import LoadRow
+from trtnode.bench.load.rows import LoadRow
 from trtnode.bench.load.load_level import Level
 from trtnode.bench.load.samples import Samples, percentile
 

@@ -13,9 +13,6 @@ from trtnode.bench.load.loops import OK, Record
 
 PERCENTILES = (50, 90, 95, 99)
 
-CURVE = (50, 75, 90, 95, 99, 99.9, 100)
-"""Percentiles that pictures are drawn of."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
@@ -97,7 +94,6 @@ class Samples:
             "mean_ms": round(float(self.latencies_ms.mean()), 4) if len(self.latencies_ms) else None,
             **{f"p{q}_ms": percentile(self.latencies_ms, q) for q in PERCENTILES},
             "max_ms": percentile(self.latencies_ms, 100),
-            "percentiles_ms": [(q, percentile(self.latencies_ms, q)) for q in CURVE if len(self.latencies_ms)],
             "send_lag_p50_ms": percentile(self.lags_ms, 50),
             "send_lag_p99_ms": percentile(self.lags_ms, 99),
             "client_cores": round(sum(self.client_cores), 3),

@@ -6,14 +6,12 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import numpy as np
 import onnx_ir as ir
 
 from trtnode.bench.errors import BenchmarkError
 from trtnode.bench.networks import bert, classic, inception, mobilenet, reparameterized, resnet, samples, wide_deep
-from trtnode.bench.networks.fragmentation import fragment
 from trtnode.bench.networks.normalization import set_statistics
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.errors import OutputFileError
@@ -25,20 +23,15 @@ VERSION = 1
 CALIBRATION_BATCH, CALIBRATION_SEED = 4, 0
 """Batch size and seed of the inputs that give batch normalizations their statistics."""
 
+InputSampler = Callable[..., Feeds]
+"""Makes inputs for a network, given ``batch``, the first dimension of each array, and ``rng``."""
+
 
 class UnknownNetworkError(BenchmarkError):
     """There is no network of this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no network {name!r}. Use one of: {', '.join(NETWORKS)}.")
-
-
-class InputSampler(Protocol):
-    """Makes inputs for a network."""
-
-    def __call__(self, *, batch: int, rng: np.random.Generator) -> Feeds:
-        """Return arrays by input name; the first dimension of each is ``batch``."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,7 +54,7 @@ class Network:
     macs: int
 
 
-def network_file(name: str, folder: pathlib.Path, *, fragmented: bool = False) -> pathlib.Path:
+def network_file(name: str, folder: pathlib.Path) -> pathlib.Path:
     """Return a network's ONNX file; it is written atomically if it is missing.
 
     The same version of this project writes the same bytes on the same machine. On other processors, running means and
@@ -70,20 +63,17 @@ def network_file(name: str, folder: pathlib.Path, *, fragmented: bool = False) -
     Args:
         name: A key of ``NETWORKS``.
         folder: Of the files; created if it is missing.
-        fragmented: True to insert nodes that no engine takes in several places; the outputs stay equal.
 
     Raises:
         UnknownNetworkError: No network has this name.
         OutputFileError: The folder can't be made, or the file can't be written.
     """
     network = find_network(name)
-    path = folder / f"{name}{'-fragmented' if fragmented else ''}-v{VERSION}.onnx"
+    path = folder / f"{name}-v{VERSION}.onnx"
     if not path.exists():
         _make_folder(folder)
         model = network.build()
         set_statistics(model, sample_inputs(name, CALIBRATION_BATCH, CALIBRATION_SEED))
-        if fragmented:
-            fragment(model)
         write_model(ir.to_proto(model), path)
     return path
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from multiprocessing.shared_memory import SharedMemory
 from typing import Protocol
 
 import grpc
@@ -21,10 +22,14 @@ from trtnode.bench.errors import BenchmarkError
 from trtnode.bench.load.client_pool import ClientProcessPool
 from trtnode.bench.load.client_process import RepeatedRequest, connect
 from trtnode.bench.load.load_level import Level
-from trtnode.bench.load.shared_memory import in_shared_memory
-from trtnode.bench.load.target import INFER_METHOD, call, find_target
+from trtnode.bench.load.target import INFER_METHOD, Target, call, find_target
 from trtnode.bench.server_process import inference_request
-from trtnode.protos import ModelInferRequest, ModelStatisticsRequest
+from trtnode.protos import (
+    ModelInferRequest,
+    ModelStatisticsRequest,
+    SystemSharedMemoryRegisterRequest,
+    SystemSharedMemoryUnregisterRequest,
+)
 
 TIMEOUT_S = 60.0
 WINDOWS = 3
@@ -84,7 +89,7 @@ class PythonClient:
         """Send a first request and start the client process.
 
         Raises:
-            TargetError: The server doesn't have the model, or has no shared memory extension.
+            TargetError: The server doesn't have the model.
             ClientError: The client process died.
         """
         with _request(endpoint) as request:
@@ -191,9 +196,31 @@ def _request(endpoint: Endpoint) -> Iterator[ModelInferRequest]:
         return
     with connect(endpoint.address) as channel:
         found = find_target(channel, endpoint.address, endpoint.model)
-        response = found.call("ModelInfer", request)
-        with in_shared_memory(found, request, response, TIMEOUT_S) as moved:
+        with _in_shared_memory(found, request) as moved:
             yield moved
+
+
+@contextlib.contextmanager
+def _in_shared_memory(target: Target, request: ModelInferRequest) -> Iterator[ModelInferRequest]:
+    """Yield a request without data, whose tensors, an input and an output of its size, lie in shared memory."""
+    (data,) = request.raw_input_contents
+    memory = SharedMemory(create=True, size=2 * len(data))
+    try:
+        assert memory.buf is not None
+        memory.buf[: len(data)] = data
+        moved = ModelInferRequest(model_name=request.model_name, inputs=request.inputs)
+        moved.outputs.add(name=target.metadata.outputs[0].name)
+        for offset, tensor in ((0, moved.inputs[0]), (len(data), moved.outputs[0])):
+            tensor.parameters["shared_memory_region"].string_param = memory.name
+            tensor.parameters["shared_memory_offset"].int64_param = offset
+            tensor.parameters["shared_memory_byte_size"].int64_param = len(data)
+        region = SystemSharedMemoryRegisterRequest(name=memory.name, key=f"/{memory.name}", byte_size=memory.size)
+        target.call("SystemSharedMemoryRegister", region)
+        yield moved
+        target.call("SystemSharedMemoryUnregister", SystemSharedMemoryUnregisterRequest(name=memory.name))
+    finally:
+        memory.close()
+        memory.unlink()
 
 
 def _run(pool: ClientProcessPool, level: Level, endpoint: Endpoint) -> LoadFigures:

@@ -1,11 +1,10 @@
-"""Tiles that cover an image: their places along an axis, their weights in the result, and plain interpolation."""
+"""Tiles that cover an image: their places along an axis, and their weights in the result."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -81,24 +80,3 @@ class TileAxis:
         if self.overlap == 0:
             return np.ones_like(depth)
         return np.clip(2 * depth / self.overlap - 0.5, 0, 1)
-
-
-def interpolate(images: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """Resize images bilinearly; pixels beyond the edge are those of the edge.
-
-    Args:
-        images: Any numbers, [..., height, width].
-        sizes: Height and width of the result.
-
-    Returns:
-        float32[..., height, width].
-    """
-    result = images.astype(np.float32)
-    for axis, size in zip((-2, -1), sizes, strict=True):
-        length = result.shape[axis]
-        place = np.clip((np.arange(size) + 0.5) * length / size - 0.5, 0, length - 1)
-        low = np.floor(place).astype(int)
-        share = (place - low).astype(np.float32).reshape((-1, 1) if axis == -2 else (-1,))
-        high = np.minimum(low + 1, length - 1)
-        result = np.take(result, low, axis) * (1 - share) + np.take(result, high, axis) * share
-    return result

@@ -24,7 +24,7 @@ from trtnode.serving.batching.policy import BatchLimits, next_batch
 from trtnode.serving.batching.queued_request import Outcome, Then, WaitingRequest, batch_key, check_rows
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError, InvalidRequestError, QueueFullError, QueueTimeoutError
-from trtnode.serving.executables.interface import Choose
+from trtnode.serving.executables.interface import Run
 from trtnode.serving.protocol.tensors import aligned
 from trtnode.serving.schema.model import BatchingConfig
 from trtnode.serving.telemetry.request_stats import BatchStats, Durations, Execution, ModelCounts, RejectionReason
@@ -45,7 +45,7 @@ class DynamicBatcher:
 
     def __init__(
         self,
-        choose: Choose,
+        run: Run,
         inputs: Iterable[str],
         config: BatchingConfig,
         instances: int,
@@ -56,7 +56,7 @@ class DynamicBatcher:
         """Batch requests.
 
         Args:
-            choose: Returns the run of the next execution.
+            run: Executes the model.
             inputs: Names of the inputs that every request has.
             config: Limits of batches and of the queue.
             instances: Executions at the same time.
@@ -64,7 +64,7 @@ class DynamicBatcher:
             runs_apart: Tells whether a request would make a whole batch run natively, so it is a batch of its own.
             unlike: Joins requests of unlike lengths; None joins those of one shape.
         """
-        self._choose = choose
+        self._run = run
         self._inputs = tuple(sorted(inputs))
         self._config = config
         self._counts = counts
@@ -201,8 +201,7 @@ class DynamicBatcher:
         requests = [one.feeds for one in batch] if self._unlike is None else self._unlike.join(batch)
         feeds = memory.join((key, max(one.bucket or 0 for one in batch)), requests)
         joined = time.perf_counter_ns()
-        run, variant = self._choose()
-        results = run(feeds, batch[0].names, execution.stages if execution else None)
+        results = self._run(feeds, batch[0].names, execution.stages if execution else None)
         ran = time.perf_counter_ns()
         parts = split(results, rows)
         if self._unlike is not None:
@@ -212,7 +211,6 @@ class DynamicBatcher:
         for one in batch:
             one.durations.compute_input += spent.compute_input
             one.durations.compute_infer = spent.compute_infer
-            one.durations.variant = variant
         _end(execution, batch)
         return parts
 
@@ -221,9 +219,8 @@ class DynamicBatcher:
         execution = _execution([request])
         began = time.perf_counter_ns()
         try:
-            run, request.durations.variant = self._choose()
             feeds = {name: aligned(array) for name, array in request.feeds.items()}
-            results = run(feeds, request.names, execution.stages if execution else None)
+            results = self._run(feeds, request.names, execution.stages if execution else None)
         except BaseException as error:
             return error
         request.durations.compute_infer = time.perf_counter_ns() - began

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from trtnode.serving.config.checks import cluster_problems, scaling_problems, setting_problems
 from trtnode.serving.errors import ConfigError, Problem
 from trtnode.serving.schema.model import ModelConfig
-from trtnode.serving.schema.problems import contrast, field_text, problem_at, structure_text
+from trtnode.serving.schema.problems import contrast, field_text, problem_at, read_text, structure_text
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.schema.yaml_reader import Location, YamlProblemError, YamlTree, read_yaml
 
@@ -66,17 +66,7 @@ def load_config(
 
 def _read_tree(path: pathlib.Path, environment: Mapping[str, str]) -> YamlTree:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(path, [Problem(f"can't be read ({error.strerror}); check the path")]) from None
-    if len(data) > MAX_BYTES:
-        raise ConfigError(path, [Problem(f"larger than {MAX_BYTES} bytes; this is no servable.yaml")])
-    try:
-        tree = read_yaml(data.decode("utf-8-sig"), environment)
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(path, [Problem("not UTF-8; save the file as UTF-8", line=line)]) from None
+        tree = read_yaml(read_text(path, MAX_BYTES, "servable.yaml"), environment)
     except YamlProblemError as error:
         raise ConfigError(path, [Problem(str(error), field_text(error.location), error.line)]) from None
     if not isinstance(tree.value, dict):

@@ -2,6 +2,6 @@
 
 Takes: executables of compiled files, and their section of servable.yaml.
 Gives: one executable with the same calls.
-Promises: each execution is that of one variant; memory for tiles doesn't grow with the image.
+Promises: memory for tiles doesn't grow with the image.
 Imports: schema.
 """

@@ -1,35 +1,17 @@
-"""The calls that a served model needs of what runs it, and the choice of what runs next."""
+"""The calls that a served model needs of what runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from trtnode.engines.backends.stage_times import StageTime
-from trtnode.engines.runtime.executor import Executable
 from trtnode.partitioner.graph.view import TensorSpec
 
 Run = Callable[[Mapping[str, np.ndarray], Sequence[str] | None, list[StageTime] | None], Mapping[str, np.ndarray]]
 """Executes the model once: inputs and names of outputs (None for all) to results; the list gets when stages ran."""
-
-
-class Choice(NamedTuple):
-    """The run of the next execution, and the name of its variant; the name is empty for a model without variants."""
-
-    run: Run
-    variant: str = ""
-
-
-Choose = Callable[[], Choice]
-"""Is called once an execution."""
-
-
-def always(run: Run) -> Choose:
-    """Return the choice of a model without variants."""
-    choice = Choice(run)
-    return lambda: choice
 
 
 class ServedExecutable(Protocol):
@@ -69,27 +51,3 @@ class ServedExecutable(Protocol):
     def close(self) -> None:
         """Free it."""
         ...
-
-
-class Composite:
-    """An executable that runs others.
-
-    Attributes:
-        parts: Those that may run.
-    """
-
-    parts: Sequence[ServedExecutable]
-
-    def close(self) -> None:
-        """Free all parts."""
-        for one in self.parts:
-            one.close()
-
-
-def leaves(executable: ServedExecutable) -> Iterator[Executable]:
-    """Yield the executables of files that an executable runs; itself if it is one."""
-    if isinstance(executable, Composite):
-        for part in executable.parts:
-            yield from leaves(part)
-    else:
-        yield cast(Executable, executable)

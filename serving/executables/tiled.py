@@ -17,8 +17,8 @@ from trtnode.partitioner.errors import PipelineError
 from trtnode.partitioner.graph.view import TensorSpec, describe
 from trtnode.partitioner.pipelines.node_writer import Layout
 from trtnode.partitioner.pipelines.stage_models import Place
-from trtnode.partitioner.pipelines.tiles import TileAxis, interpolate
-from trtnode.serving.executables.interface import Composite, ServedExecutable
+from trtnode.partitioner.pipelines.tiles import TileAxis
+from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.schema.pipeline import TilesConfig
 
 
@@ -40,7 +40,7 @@ class _Tile:
     column: int
 
 
-class TiledExecutable(Composite):
+class TiledExecutable:
     """Runs an executable on tiles of images, see ``ServedExecutable``. Thread-safe.
 
     Each tile is a part of the image with its overlap, so a model sees beyond the part of a tile that counts. Results of
@@ -48,6 +48,9 @@ class TiledExecutable(Composite):
     one that doesn't end at a multiple of ``align``, are filled up with the pixels of the edge; the result is cut again.
 
     Memory beside the result is that of the request, once more where it is filled up, and of one batch of tiles.
+
+    Attributes:
+        model: Runs the tiles.
     """
 
     def __init__(self, executable: ServedExecutable, config: TilesConfig, layout: Layout, place: Place) -> None:
@@ -62,9 +65,8 @@ class TiledExecutable(Composite):
         Raises:
             PipelineError: The model isn't one from images to images, or the settings don't fit it.
         """
-        self.parts = [executable]
         self.description = executable.description
-        self._executable = executable
+        self.model = executable
         self._config = config
         self._layout = layout
         self._place = place
@@ -107,12 +109,16 @@ class TiledExecutable(Composite):
         padded = np.pad(images, ((0, 0), (0, 0), *padding), "edge") if any(map(any, padding)) else images
         wanted = [one for one in self._outputs if outputs is None or one.spec.name in outputs]
         canvases = {one.spec.name: _Canvas(one, axes, images.shape) for one in wanted}
-        for tiles in _batches(self._computed(padded, axes, canvases), self._config.batch):
-            results = self._executable.run({self._name: self._batch(padded, axes, tiles)}, list(canvases), times)
+        for tiles in _batches(len(padded), axes, self._config.batch):
+            results = self.model.run({self._name: self._batch(padded, axes, tiles)}, list(canvases), times)
             for name, canvas in canvases.items():
                 for tile, result in zip(tiles, canvas.planes(results[name]), strict=False):
                     canvas.add(tile, result)
         return {name: canvas.finished() for name, canvas in canvases.items()}
+
+    def close(self) -> None:
+        """Free the model."""
+        self.model.close()
 
     def needs_native(self, feeds: Mapping[str, Any]) -> bool:  # noqa: ARG002  (the protocol has it)
         """Each batch of tiles decides by itself."""
@@ -125,22 +131,8 @@ class TiledExecutable(Composite):
         if pixels > most:
             raise InvalidInputError(f"Input {self._name!r} has {pixels} pixels, but {most} are the most (max_pixels).")
 
-    def _computed(
-        self, images: np.ndarray, axes: Sequence[TileAxis], canvases: Mapping[str, _Canvas]
-    ) -> Iterator[_Tile]:
-        """Yield the tiles that the model computes; interpolate those of low texture."""
-        flat = self._config.low_texture
-        for place in itertools.product(range(len(images)), *(range(len(axis.starts)) for axis in axes)):
-            tile = _Tile(*place)
-            pixels = _cut(images, axes, tile)
-            if flat is None or not _is_flat(pixels, flat.below):
-                yield tile
-                continue
-            for canvas in canvases.values():
-                canvas.add(tile, interpolate(pixels, canvas.tile_sizes) * np.float32(flat.factor))
-
     def _batch(self, images: np.ndarray, axes: Sequence[TileAxis], tiles: Sequence[_Tile]) -> np.ndarray:
-        (spec,) = self._executable.inputs
+        (spec,) = self.model.inputs
         batch = np.zeros(spec.static_shape or (), images.dtype)
         planes = _planes(batch, self._layout)
         for index, tile in enumerate(tiles):
@@ -150,10 +142,10 @@ class TiledExecutable(Composite):
     def _learn_outputs(self, spec: TensorSpec) -> list[_Output]:
         assert spec.dtype is not None
         try:
-            results = self._executable.run({spec.name: np.zeros(spec.static_shape or (), spec.dtype.numpy())})
+            results = self.model.run({spec.name: np.zeros(spec.static_shape or (), spec.dtype.numpy())})
         except EngineError as error:
             raise PipelineError(self._place, f"the model doesn't run on tiles: {error}") from error
-        return [self._learn(one, results[one.name]) for one in self._executable.outputs]
+        return [self._learn(one, results[one.name]) for one in self.model.outputs]
 
     def _learn(self, spec: TensorSpec, result: np.ndarray) -> _Output:
         config, layout = self._config, self._config.layout
@@ -166,9 +158,6 @@ class TiledExecutable(Composite):
             needed = math.lcm(*(scale.denominator for scale in scales))
             text = f"output {spec.name!r} has {' x '.join(map(str, scales))} pixels for one of the image"
             raise PipelineError((*self._place, "align"), f"{text}; a multiple of {needed} makes them whole")
-        if config.low_texture is not None and (result.ndim == 3 or planes.shape[1] != self._channels):
-            text = f"output {spec.name!r} has other channels than the image, so it can't be interpolated; leave it out"
-            raise PipelineError((*self._place, "low_texture"), text)
         sizes = _any_size(layout, planes.shape[1]) if result.ndim == 4 else ("batch", "height", "width")
         return _Output(dataclasses.replace(spec, shape=sizes), layout, (scales[0], scales[1]))
 
@@ -193,7 +182,7 @@ class _Canvas:
         self._weights = [
             axis.weights(scale, blend=self._blends) for axis, scale in zip(axes, output.scales, strict=True)
         ]
-        self.tile_sizes = [int(axis.tile * scale) for axis, scale in zip(axes, output.scales, strict=True)]
+        self._tile_sizes = [int(axis.tile * scale) for axis, scale in zip(axes, output.scales, strict=True)]
         self._sums: np.ndarray | None = None
 
     def planes(self, results: np.ndarray) -> np.ndarray:
@@ -206,7 +195,7 @@ class _Canvas:
             self._sums = self._empty(len(result))
         starts = (axis.starts[index] for axis, index in zip(self._axes, (tile.row, tile.column), strict=True))
         corner = [int(start * scale) for start, scale in zip(starts, self._output.scales, strict=True)]
-        down, across = (slice(at, at + size) for at, size in zip(corner, self.tile_sizes, strict=True))
+        down, across = (slice(at, at + size) for at, size in zip(corner, self._tile_sizes, strict=True))
         target = self.planes(self._sums)[tile.image, :, down, across]
         weight = np.outer(self._weights[0][tile.row], self._weights[1][tile.column])
         if self._blends:
@@ -252,13 +241,8 @@ def _cut(images: np.ndarray, axes: Sequence[TileAxis], tile: _Tile) -> np.ndarra
     return images[tile.image, :, down : down + axes[0].tile, across : across + axes[1].tile]
 
 
-def _is_flat(pixels: np.ndarray, most: float) -> bool:
-    """Return whether the pixels of each channel differ by at most so much."""
-    if pixels.dtype == bool:
-        return False
-    return bool((pixels.max((1, 2)).astype(np.float64) - pixels.min((1, 2)).astype(np.float64) <= most).all())
-
-
-def _batches(tiles: Iterator[_Tile], size: int) -> Iterator[list[_Tile]]:
+def _batches(images: int, axes: Sequence[TileAxis], size: int) -> Iterator[list[_Tile]]:
+    """Yield so many tiles at a time, of all images."""
+    tiles = itertools.starmap(_Tile, itertools.product(range(images), *(range(len(axis.starts)) for axis in axes)))
     while batch := list(itertools.islice(tiles, size)):
         yield batch

@@ -13,7 +13,7 @@ from trtnode.serving.batching.concatenation import Feeds
 from trtnode.serving.batching.queued_request import Outcome, Then
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError
-from trtnode.serving.executables.interface import Choose
+from trtnode.serving.executables.interface import Run
 from trtnode.serving.telemetry.request_stats import Durations, Execution, ModelCounts, RejectionReason
 from trtnode.serving.threads.request_pool import RequestPool
 
@@ -30,8 +30,8 @@ class _Request(NamedTuple):
 class InstancePool:
     """Runs each request of a model by itself, when an instance is free. Thread-safe."""
 
-    def __init__(self, choose: Choose, instances: int, counts: ModelCounts) -> None:
-        self._choose = choose
+    def __init__(self, run: Run, instances: int, counts: ModelCounts) -> None:
+        self._run = run
         self._counts = counts
         self._free = instances
         self._lock = threading.Lock()
@@ -76,8 +76,7 @@ class InstancePool:
         started_ns = time.perf_counter_ns()
         try:
             self._counts.begin_execution(int(durations.waited))
-            run, durations.variant = self._choose()
-            outcome = run(feeds, names, execution.stages if execution else None)
+            outcome = self._run(feeds, names, execution.stages if execution else None)
         except BaseException as error:
             outcome = error
         ended_ns = time.perf_counter_ns()

@@ -42,7 +42,7 @@ from trtnode.serving.threads.caller import when_caller_leaves
 
 MIB = 2**20
 
-UNRELATED_KEYS = frozenset({"name", "path", "versions", "required", "scaling", "latency_target_ms", "step_down"})
+UNRELATED_KEYS = frozenset({"name", "path", "versions", "required", "scaling", "latency_target_ms"})
 """Keys of a model's section that don't decide what becomes of its file."""
 
 KEPT_BYTES = 64 * MIB

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import pathlib
 
@@ -22,8 +21,7 @@ from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.store.shared import SharedStore
 from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.executables.tiled import TiledExecutable
-from trtnode.serving.executables.variant_set import Variant, VariantSet
-from trtnode.serving.executables.variant_timing import figures
+from trtnode.serving.executables.variants import Variant, check_interfaces, choose, measure
 from trtnode.serving.models.isolation import MIB, IsolatedLoading, half_of_memory_mb
 from trtnode.serving.models.pipelines import tiles_of
 from trtnode.serving.models.servable import Loader
@@ -50,7 +48,7 @@ def engine_loader(config: ServableConfig) -> Loader:
 
     def load(model: ModelConfig) -> ServedExecutable:
         with custom_operators((*config.server.custom_op_libraries, *model.options.custom_op_libraries)):
-            return _variants(model, load_file, cache) if model.variants else load_file(model)
+            return _best_variant(model, load_file, cache) if model.variants else load_file(model)
 
     return load
 
@@ -67,20 +65,25 @@ def _in_tiles(model: ModelConfig, executable: Executable) -> ServedExecutable:
         raise
 
 
-def _variants(model: ModelConfig, load_file: Loader, cache: EngineCache) -> VariantSet:
-    """Load every variant of a model, measure them and choose the one that answers."""
+def _best_variant(model: ModelConfig, load_file: Loader, cache: EngineCache) -> ServedExecutable:
+    """Load every variant of a model and measure them; return the one that answers, and free the others."""
     with contextlib.ExitStack() as opened:
         variants = []
-        for one in model.variants:
+        for one in sorted(model.variants, key=lambda one: -one.quality):
             executable = load_file(model.of_variant(one))
             opened.callback(executable.close)
             variants.append(Variant(one.label, one.quality, executable))
+        check_interfaces(model.name, variants)
+        feeds = measuring_feeds(variants[0].executable, model)
+        several = len(variants) > 1
+        measured = measure(cache, _timing_parts(model), variants, feeds, model.instances) if several else {}
         assert model.latency_target_ms is not None, "the configuration was checked"
-        timing = functools.partial(figures, cache, _timing_parts(model))
-        chosen = VariantSet(model.name, variants, timing, target_ms=model.latency_target_ms, steps_down=model.step_down)
-        chosen.settle(measuring_feeds(chosen, model), model.instances)
+        chosen = choose(model.name, variants, measured, model.latency_target_ms)
         opened.pop_all()
-    return chosen
+    for other in variants:
+        if other is not chosen:
+            other.executable.close()
+    return chosen.executable
 
 
 def _timing_parts(model: ModelConfig) -> dict[str, str]:

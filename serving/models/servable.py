@@ -9,26 +9,26 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, cast
 
 import numpy as np
 
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.errors import EngineError
 from trtnode.engines.process_memory import resident_bytes
+from trtnode.engines.runtime.executor import Executable
 from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.wording import counted
 from trtnode.serving.batching.axis_check import no_batch_axis, rows_differ_in_company
 from trtnode.serving.batching.batcher import DynamicBatcher
-from trtnode.serving.batching.concatenation import Feeds
 from trtnode.serving.batching.length_batches import LengthBatches
 from trtnode.serving.batching.lengths import Lengths, lengths_of
 from trtnode.serving.batching.padding_check import PaddingCheck
 from trtnode.serving.batching.queued_request import Then
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import ServingError, UnavailableError
-from trtnode.serving.executables.interface import Choose, Run, ServedExecutable, always, leaves
-from trtnode.serving.executables.variant_set import VariantSet
+from trtnode.serving.executables.interface import Run, ServedExecutable
+from trtnode.serving.executables.tiled import TiledExecutable
 from trtnode.serving.models.image_decoder import ImageDecoder
 from trtnode.serving.models.instance_pool import InstancePool
 from trtnode.serving.models.interface_check import served_signature, tell_of_untold
@@ -47,16 +47,6 @@ logger = logging.getLogger(__name__)
 
 Loader = Callable[[ModelConfig], ServedExecutable]
 """Makes a model ready to run; its errors say what the user can do."""
-
-
-class RequestRunner(Protocol):
-    """Runs the requests of one model: each by itself, or several as one batch."""
-
-    def submit(
-        self, feeds: Feeds, names: Sequence[str] | None, options: RequestOptions, durations: Durations, then: Then
-    ) -> None:
-        """Answer one request; see ``InstancePool`` and ``DynamicBatcher``."""
-        ...
 
 
 class State(enum.StrEnum):
@@ -120,8 +110,7 @@ class Servable:
         self._retired = False
         self._unused = threading.Event()
         self._executable: ServedExecutable | None = None
-        self._variants: VariantSet | None = None
-        self._runner: RequestRunner | None = None
+        self._runner: InstancePool | DynamicBatcher | None = None
         self._facts: Mapping[str, Any] = {}
         self._cache: RequestCache | None = None
         self._all_outputs: Sequence[WireTensor] | None = None
@@ -191,13 +180,18 @@ class Servable:
 
     def variants(self) -> list[dict[str, Any]]:
         """Return the variants of the model with their figures, the best quality first; none where it has none."""
-        variants = self._variants  # the model may be freed meanwhile
-        return variants.facts() if variants is not None else []
+        found: list[dict[str, Any]] = self._facts.get("variants", [])
+        return found
 
-    def observe(self, latency_ms: float) -> None:
-        """Take a request's latency into account where that decides which variant answers; see ``VariantSet``."""
-        if self._variants is not None:
-            self._variants.observe(latency_ms)
+    @property
+    def variant(self) -> str:
+        """The name of the variant that answers; empty for a model without variants."""
+        return next((str(one["name"]) for one in self.variants() if one["answers"]), "")
+
+    def trace_facts(self) -> dict[str, str]:
+        """Return the attributes of the spans of its requests."""
+        named = {"trtnode.variant": self.variant} if self.variant else {}
+        return {"trtnode.model": self.name, "trtnode.version": self.version, **named}
 
     def parameters(self) -> dict[str, str]:
         """Return facts of the loaded model for its configuration on the wire."""
@@ -254,7 +248,7 @@ class Servable:
         self.state, self._retired = State.UNLOADING, True
         if self._users:
             self._unused.wait()
-        executable, self._executable, self._runner, self._variants = self._executable, None, None, None
+        executable, self._executable, self._runner = self._executable, None, None
         self._files = None
         if executable is not None:
             executable.close()
@@ -307,8 +301,7 @@ class Servable:
         self._runner.submit(feeds, names, options, durations, then)
 
     def _open(self, executable: ServedExecutable) -> None:
-        variants = executable if isinstance(executable, VariantSet) else None
-        members = variants.parts if variants is not None else [executable]
+        model = cast(Executable, executable.model if isinstance(executable, TiledExecutable) else executable)
         try:
             signature = served_signature(self._config, executable)
             folder = self._config.path.parent
@@ -318,78 +311,60 @@ class Servable:
                 tell_of_untold(signature, executable.inputs, executable.outputs)
             if self._config.preprocess and executable.inputs:
                 self._images = image_decoders(self._config, executable.inputs[0].name)
-            unlike = self._unlike_lengths(members, signature)
-            self._runner = self._open_runner(executable, members, signature, unlike)
-            for one in members:
-                warm_up(one, signature, self._config, self.batching)
-                if unlike is not None:
-                    warm_lengths(one, signature, unlike, self._config, self.batching)
-            for leaf in leaves(executable):
-                leaf.keep_kernels()
+            unlike = self._unlike_lengths(executable, signature)
+            self._runner = self._open_runner(executable, signature, unlike)
+            warm_up(executable, signature, self._config, self.batching)
+            if unlike is not None:
+                warm_lengths(executable, signature, unlike, self._config, self.batching)
+            model.keep_kernels()
         except BaseException:
             self._runner = None
             executable.close()
             raise
-        self.counts.variants = variants.facts if variants is not None else list
-        for leaf in leaves(executable):
-            leaf.on_fallback = self.counts.add_fallback
-            leaf.on_loss = self._lose
-            if self._config.nan is not None:
-                leaf.nan_natively = self._config.nan == "native"
+        model.on_fallback = self.counts.add_fallback
+        model.on_loss = self._lose
+        if self._config.nan is not None:
+            model.nan_natively = self._config.nan == "native"
         if len(signature.outputs) == len(executable.outputs):
             self._all_outputs = told.outputs
-        self._executable, self._variants, self._facts = executable, variants, executable.description
-        if variants is not None:
-            chosen = next(one for one in self._config.variants if one.label == variants.answering)
+        self._executable, self._facts = executable, executable.description
+        if self.variant:
+            chosen = next(one for one in self._config.variants if one.label == self.variant)
             self._config = self._config.of_variant(chosen)
-        self._cache = RequestCache(told.taking_images(self._images), self.version, is_batched=self.batching is not None)
+        signature, is_batched = told.taking_images(self._images), self.batching is not None
+        self._cache = RequestCache(signature, self.version, variant=self.variant, is_batched=is_batched)
 
     def _open_runner(
-        self,
-        executable: ServedExecutable,
-        members: Sequence[ServedExecutable],
-        signature: WireSignature,
-        unlike: LengthBatches | None,
-    ) -> RequestRunner:
-        choose = self._chooser(executable, unlike)
+        self, executable: ServedExecutable, signature: WireSignature, unlike: LengthBatches | None
+    ) -> InstancePool | DynamicBatcher:
+        # Requests fit the signature once they are read; only what images were decoded to is checked again.
+        run: Run = placed(executable.run if self._images else executable.run_checked)
+        run = run if unlike is None else unlike.padding(run)
         batching, instances = self._config.batching, self._config.instances
         if batching is None:
-            return InstancePool(choose, instances, self.counts)
-        problems = (no_batch_axis(signature), *(_dependent_rows(one, signature) for one in members))
-        problem = next(filter(None, problems), None)
+            return InstancePool(run, instances, self.counts)
+        problem = no_batch_axis(signature) or _dependent_rows(executable, signature)
         if problem:
             logger.warning("Model %r: requests run one by one, without batching: %s", self.name, problem)
-            return InstancePool(choose, instances, self.counts)
-        return DynamicBatcher(
-            choose, signature.required, batching, instances, self.counts, executable.needs_native, unlike
-        )
+            return InstancePool(run, instances, self.counts)
+        inputs, runs_apart = signature.required, executable.needs_native
+        return DynamicBatcher(run, inputs, batching, instances, self.counts, runs_apart, unlike)
 
-    def _unlike_lengths(self, members: Sequence[ServedExecutable], signature: WireSignature) -> LengthBatches | None:
+    def _unlike_lengths(self, executable: ServedExecutable, signature: WireSignature) -> LengthBatches | None:
         """Return what pads requests; None where it isn't configured, or answers would depend on padding."""
         config = self._config.lengths
         if config is None or self.interim:
             return None
         joins = self._config.batching is not None and no_batch_axis(signature) is None
-        lengths = lengths_of(None if config == "auto" else config, members[0].inputs)
-        for one in members:
-            if isinstance(lengths, Lengths):
-                lengths = PaddingCheck(one, signature, lengths, joins=joins).run()
+        lengths = lengths_of(None if config == "auto" else config, executable.inputs)
+        if isinstance(lengths, Lengths):
+            lengths = PaddingCheck(executable, signature, lengths, joins=joins).run()
         if isinstance(lengths, Lengths):
             told = ", ".join(f"axis {axis} of {name!r}" for name, axis in lengths.axes.items())
             logger.info("Model %r: requests are padded to %s, on %s", self.name, list(lengths.buckets), told)
             return LengthBatches(lengths, self.counts)
         logger.warning("Model %r: requests are not padded, whatever their length: %s", self.name, lengths)
         return None
-
-    def _chooser(self, executable: ServedExecutable, unlike: LengthBatches | None) -> Choose:
-        """Return the choice of each execution."""
-
-        def open_run(one: ServedExecutable) -> Run:
-            # Requests fit the signature once they are read; only what images were decoded to is checked again.
-            run = placed(one.run if self._images else one.run_checked)
-            return run if unlike is None else unlike.padding(run)
-
-        return executable.chooser(open_run) if isinstance(executable, VariantSet) else always(open_run(executable))
 
     def _lose(self, reason: str) -> None:
         """Be not ready any more, so that the process is restarted; what still comes is answered natively."""

@@ -46,7 +46,6 @@ class ParsedRequest(NamedTuple):
         priority: See ``RequestOptions``.
         timeout_us: See ``RequestOptions``.
         classes: How many classes are wanted of each output that is wanted as a classification, by name.
-        variant: The variant that has answered; empty for a model without variants.
     """
 
     feeds: Mapping[str, np.ndarray]
@@ -55,11 +54,6 @@ class ParsedRequest(NamedTuple):
     priority: int
     timeout_us: int
     classes: Mapping[str, int] = {}
-    variant: str = ""
-
-    def response_parameters(self) -> dict[str, str]:
-        """Return the parameters of the response."""
-        return {VARIANT: self.variant} if self.variant else {}
 
 
 class RawInput(NamedTuple):
@@ -103,14 +97,18 @@ class RequestCache:
     Attributes:
         signature: The model's.
         version: The model's, decimal.
+        parameters: Of every response: the name of the variant that answers, if the model has variants.
         is_batched: Whether its requests are joined along axis 0. Arrays of such requests need not be aligned.
     """
 
-    __slots__ = ("_heads", "_templates", "is_batched", "signature", "version")
+    __slots__ = ("_heads", "_templates", "is_batched", "parameters", "signature", "version")
 
-    def __init__(self, signature: WireSignature, version: str, *, is_batched: bool = False) -> None:
+    def __init__(
+        self, signature: WireSignature, version: str, *, variant: str = "", is_batched: bool = False
+    ) -> None:
         self.signature = signature
         self.version = version
+        self.parameters = {VARIANT: variant} if variant else {}
         self.is_batched = is_batched
         self._templates: dict[bytes, RequestTemplate] = {}
         self._heads: dict[tuple[Any, ...], bytes] = {}
@@ -198,23 +196,23 @@ class RequestCache:
         """Return all of a response but its id and, unless they go elsewhere, the contents of its outputs."""
         outputs = request.outputs
         if request.windows or request.classes:
-            response = self._begun(request)
+            response = self._begun()
             given, arrays = classified(outputs, arrays, request.classes, is_batched=self.is_batched)
             tensors.write_outputs(response, given, arrays, request.windows)
             return bytes(response.SerializeToString())
-        key = (request.variant, outputs, *[array.shape for array in arrays])
+        key = (outputs, *[array.shape for array in arrays])
         head = self._heads.get(key)
         if head is None:
-            response = self._begun(request)
+            response = self._begun()
             for tensor, array in zip(outputs, arrays, strict=True):
                 response.outputs.add(name=tensor.name, datatype=tensor.datatype.name, shape=array.shape)
             head = bytes(response.SerializeToString())
             _keep(self._heads, key, head)
         return head
 
-    def _begun(self, request: ParsedRequest) -> ModelInferResponse:
+    def _begun(self) -> ModelInferResponse:
         response = ModelInferResponse(model_name=self.signature.model, model_version=self.version)
-        for name, value in request.response_parameters().items():
+        for name, value in self.parameters.items():
             response.parameters[name].string_param = value
         return response
 

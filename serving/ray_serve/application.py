@@ -24,8 +24,7 @@ from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import InvalidOptionError
 from trtnode.serving.ray_serve.ingress import Ingress
 from trtnode.serving.ray_serve.replica import ModelReplica
-from trtnode.serving.schema.model import ModelConfig
-from trtnode.serving.schema.scaling import ScalingConfig
+from trtnode.serving.schema.model import ModelConfig, ScalingConfig
 from trtnode.serving.schema.server import ServableConfig
 
 INGRESS = "~ingress"

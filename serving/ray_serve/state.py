@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from ray import serve
 from ray.serve.schema import ApplicationStatusOverview
 
-from trtnode.serving.schema.model import ModelConfig
-from trtnode.serving.schema.scaling import ScalingConfig
+from trtnode.serving.schema.model import ModelConfig, ScalingConfig
 
 logger = logging.getLogger(__name__)
 

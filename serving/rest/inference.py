@@ -86,8 +86,8 @@ class RestInference(Inference):
         facts: dict[str, Any] = {"model_name": self.model_name, "model_version": cache.version}
         if self.id:
             facts["id"] = self.id
-        if request.variant:
-            facts["parameters"] = request.response_parameters()
+        if cache.parameters:
+            facts["parameters"] = cache.parameters
         return Answer(200, json.dumps({**facts, "outputs": outputs}).encode(), raw)
 
 

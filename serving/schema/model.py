@@ -15,6 +15,7 @@ from trtnode.engines.build.options import CompileOptions
 from trtnode.partitioner.options import declared
 from trtnode.serving.schema.fields import (
     LONGEST_MS,
+    LONGEST_S,
     Axis,
     ConfigPath,
     Cores,
@@ -29,7 +30,6 @@ from trtnode.serving.schema.fields import (
 )
 from trtnode.serving.schema.options import section_of
 from trtnode.serving.schema.pipeline import Postprocess, Preprocess
-from trtnode.serving.schema.scaling import ScalingConfig
 
 OPTIONS = "options"
 """The field of a model that holds the keys that are options of its compilation."""
@@ -161,6 +161,46 @@ class VariantConfig(Section):
         return self.name or self.path.name.removesuffix(".onnx")
 
 
+class ScalingConfig(Section):
+    """Replicas of a model on a Ray cluster."""
+
+    replicas: Cores = 1
+    """The number of replicas, each in a process of its own; with `max`, the number to begin with."""
+    min: Cores | None = None
+    """The least number, where requests decide; null for `replicas`."""
+    max: Cores | None = None
+    """The greatest number, where requests decide; null for always `replicas`."""
+    target_ongoing_requests: float = Field(default=2, gt=0, le=1e6, allow_inf_nan=False)
+    """Requests in a replica at a time, on average, that the number of replicas follows."""
+    upscale_delay_s: float = Field(default=30, ge=0, le=LONGEST_S, allow_inf_nan=False)
+    """The time for which requests ask for more replicas before there are more."""
+    downscale_delay_s: float = Field(default=600, ge=0, le=LONGEST_S, allow_inf_nan=False)
+    """The time for which requests ask for fewer replicas before there are fewer."""
+    cpus: float = Field(default=1, ge=0, le=4096, allow_inf_nan=False)
+    """Cores that Ray reserves for a replica, and threads of one execution unless `threads` says otherwise."""
+    gpus: float = Field(default=0, ge=0, le=4096, allow_inf_nan=False)
+    """GPUs that Ray reserves for a replica."""
+
+    @property
+    def least(self) -> int:
+        """The number of replicas that are always there."""
+        return self.replicas if self.max is None or self.min is None else self.min
+
+    @property
+    def most(self) -> int:
+        """The number of replicas that there are at most."""
+        return self.max or self.replicas
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield the key and the fault of each setting that contradicts another one."""
+        if self.min is not None and self.max is None:
+            yield "min", "has no effect without max; add it or leave this out"
+        elif self.least > self.replicas:
+            yield "min", f"is more than replicas ({self.replicas}); raise that or lower this"
+        elif self.most < self.replicas:
+            yield "max", f"is less than replicas ({self.replicas}); lower that or raise this"
+
+
 class ModelConfig(Section):
     """One model to serve."""
 
@@ -176,8 +216,6 @@ class ModelConfig(Section):
     """Files of one interface instead of `path`: the best quality that holds `latency_target_ms` answers."""
     latency_target_ms: Milliseconds | None = None
     """The time that the chosen variant may take at the configured number of instances and batch size."""
-    step_down: bool = False
-    """True lets faster variants answer while more than 5 % of the requests take longer than the target."""
     versions: LatestVersions | Literal["all"] | ListOf[VersionNumber] = LatestVersions()
     """The version folders to serve: {latest: n}, all, or a list of numbers."""
     interface: InterfaceConfig | None = None
@@ -241,9 +279,8 @@ class ModelConfig(Section):
     def variant_problems(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield the place and the fault of each setting of variants that contradicts another one."""
         if not self.variants:
-            for key in ("latency_target_ms", "step_down"):
-                if getattr(self, key):
-                    yield (key,), "has no effect without variants; add them or leave this out"
+            if self.latency_target_ms is not None:
+                yield ("latency_target_ms",), "has no effect without variants; add them or leave this out"
         elif self.latency_target_ms is None:
             yield ("latency_target_ms",), "is missing; variants need the time that they should hold, in milliseconds"
         first_with: dict[str, int] = {}

@@ -46,15 +46,6 @@ class InputConfig(Section):
     """The place of the channels of images: last, or before height and width."""
 
 
-class LowTextureConfig(Section):
-    """Tiles that are interpolated instead of computed."""
-
-    below: float = Field(ge=0, le=1e30, allow_inf_nan=False)
-    """The difference of two pixels of a channel, as requests bring them, up to which a tile has low texture."""
-    factor: Finite = 1.0
-    """The number that pixels are multiplied with, if the model gives them in another unit than requests."""
-
-
 class TilesConfig(Section):
     """Images of any size go through the model in tiles of one size, which are joined again."""
 
@@ -68,8 +59,6 @@ class TilesConfig(Section):
     """Tiles start at multiples of it; that of a model that shrinks images on the way is its total shrinkage."""
     layout: Literal["nchw", "nhwc"] = "nchw"
     """The place of the channels in images that the model gives, and takes if tiles is the only stage."""
-    low_texture: LowTextureConfig | None = None
-    """Tiles to interpolate instead of running the model, which must give images of the channels that it takes."""
     max_pixels: Pixels = 64_000_000
     """Most pixels of all images of a request together; more are refused."""
 

@@ -4,14 +4,35 @@ from __future__ import annotations
 
 import difflib
 import json
+import pathlib
 from collections.abc import Mapping
 
 from pydantic_core import ErrorDetails
 
-from trtnode.serving.errors import Problem
+from trtnode.serving.errors import ConfigError, Problem
 from trtnode.serving.schema.json_schema import definition_of
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.schema.yaml_reader import Location, YamlTree
+
+
+def read_text(path: pathlib.Path, most_bytes: int, kind: str) -> str:
+    """Return the text of a file that a user has written.
+
+    Raises:
+        ConfigError: It can't be read, is too large to be of its kind, or isn't UTF-8. Nothing of it is quoted.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(most_bytes + 1)
+    except OSError as error:
+        raise ConfigError(path, [Problem(f"can't be read ({error.strerror}); check the path")]) from None
+    if len(data) > most_bytes:
+        raise ConfigError(path, [Problem(f"larger than {most_bytes} bytes; this is no {kind}")])
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(path, [Problem("not UTF-8; save the file as UTF-8", line=line)]) from None
 
 
 def structure_text(error: ErrorDetails) -> str:

@@ -26,13 +26,13 @@ from pydantic_core import ErrorDetails
 
 from trtnode.serving.errors import ConfigError, Problem
 from trtnode.serving.schema.fields import ListOf, Section
-from trtnode.serving.schema.problems import problem_at, structure_text
+from trtnode.serving.schema.problems import problem_at, read_text, structure_text
 from trtnode.serving.schema.yaml_reader import YamlProblemError, YamlTree, read_yaml
 from trtnode.serving.security.exposure_warnings import warn_of_public_file
 
 logger = logging.getLogger(__name__)
 
-MAX_BYTES = 16 << 20
+MAX_BYTES, KIND = 16 << 20, "file of tokens"
 
 Right = Literal["repository", "shared_memory", "settings"]
 """A part of ``server.admin``."""
@@ -111,9 +111,9 @@ class Tokens:
         """
         self._path = path
         self._lock = threading.Lock()
-        data = _read(path)
-        self._seen = hashlib.sha256(data).digest()
-        self._grants = _parse(path, data)
+        text = read_text(path, MAX_BYTES, KIND)
+        self._seen = _digest(text)
+        self._grants = _parse(path, text)
         self._checked = time.monotonic()
         self._complaint = ""
         warn_of_public_file(path)
@@ -136,10 +136,10 @@ class Tokens:
             return
         try:
             self._checked = time.monotonic()
-            data = _read(self._path)
-            seen = hashlib.sha256(data).digest()
+            text = read_text(self._path, MAX_BYTES, KIND)
+            seen = _digest(text)
             if seen != self._seen:
-                self._grants = _parse(self._path, data)
+                self._grants = _parse(self._path, text)
                 self._seen = seen
                 self._report()
             self._complaint = ""
@@ -161,31 +161,18 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-def _read(path: pathlib.Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(path, [Problem(f"can't be read ({error.strerror}); check the path")]) from None
-    if len(data) > MAX_BYTES:
-        raise ConfigError(path, [Problem(f"larger than {MAX_BYTES} bytes; this is no file of tokens")])
-    return data
-
-
-def _parse(path: pathlib.Path, data: bytes) -> tuple[Grant, ...]:
+def _parse(path: pathlib.Path, text: str) -> tuple[Grant, ...]:
     """Return the grants of a file.
 
     Raises:
         ConfigError: It isn't a tokens file. Values and unknown keys, which could be tokens, are not quoted.
     """
     try:
-        tree = read_yaml(data.decode("utf-8-sig"), os.environ)
+        tree = read_yaml(text, os.environ)
         file = TokensFile.model_validate({} if tree.value is None else tree.value)
-    except UnicodeDecodeError:
-        raise ConfigError(path, [Problem("not UTF-8; save the file as UTF-8")]) from None
     except YamlProblemError as error:
-        text = "can't be read as YAML; put tokens in quotes, and set the variables that they name"
-        raise ConfigError(path, [Problem(text, line=error.line)]) from None
+        problem = "can't be read as YAML; put tokens in quotes, and set the variables that they name"
+        raise ConfigError(path, [Problem(problem, line=error.line)]) from None
     except pydantic.ValidationError as error:
         raise ConfigError(path, [_problem(fault, tree) for fault in error.errors()]) from None
     grants = tuple(entry.grant() for entry in file.tokens or ())

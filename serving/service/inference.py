@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import functools
 import logging
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from trtnode.serving.protocol.shared_memory import SharedMemory
 from trtnode.serving.service.call import Call
 from trtnode.serving.service.status import failure_reason, status_of
 from trtnode.serving.telemetry import logs
-from trtnode.serving.telemetry.request_stats import Durations, FailureReason
+from trtnode.serving.telemetry.request_stats import Durations
 from trtnode.serving.threads.request_pool import RequestPool
 
 if TYPE_CHECKING:
@@ -161,14 +160,10 @@ class Inference(abc.ABC):
     def _write(self, results: Mapping[str, np.ndarray]) -> Any:
         ran_ns = time.perf_counter_ns()
         servable, durations, request = self._servable, self._durations, self._request
-        if durations.variant:
-            request = request._replace(variant=durations.variant)
         response = self.write(self._cache, request, [results[one.name] for one in request.outputs])
         ended_ns = durations.ended_ns = time.perf_counter_ns()
         durations.compute_output, durations.total = ended_ns - ran_ns, ended_ns - self._began_ns
         servable.counts.add_success(durations)
-        if durations.variant:
-            servable.observe(durations.total / 1e6)
         if self.size and durations.alone and not durations.waited:
             busy_ns = time.thread_time_ns() - self._busy_ns if self._busy_ns else 0
             servable.brevity.note(self.size, durations.total, busy_ns)
@@ -181,10 +176,7 @@ class Inference(abc.ABC):
             cause, error = error, InvalidRequestError(f"model {self._servable.name!r}: {error}")
             error.__cause__ = cause
         spent_ns = time.perf_counter_ns() - self._began_ns
-        reason = failure_reason(error)
-        self._servable.counts.add_failure(reason, spent_ns, detail=str(error))
-        if reason is FailureReason.REJECTED:
-            self._servable.observe(math.inf)
+        self._servable.counts.add_failure(failure_reason(error), spent_ns, detail=str(error))
         if self._trace is not None:
             self._trace.fail(error)
         self._leave(error)
@@ -193,7 +185,7 @@ class Inference(abc.ABC):
         servable = self._servable
         servable.leave(self)
         if self._trace is not None:
-            self._trace.end(self.id, servable.name, servable.version, self._durations)
+            self._trace.end(self.id, servable.trace_facts(), self._durations)
         try:
             self._answer(error, response)
         finally:

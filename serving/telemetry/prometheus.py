@@ -75,14 +75,12 @@ def _samples(counts: ModelCounts) -> Iterator[tuple[str, Mapping[str, str], floa
         yield "trtnode_rejected_requests", {**counts.labels, "reason": reason}, number
     for reason, number in now.fallbacks.items():
         yield "trtnode_native_fallback", {**counts.labels, "reason": reason}, number
-    for name, number in now.variants.items():
-        yield "trtnode_variant_requests", {**counts.labels, "variant": name}, number
     for bucket, number in now.buckets.items():
         yield "trtnode_length_executions", {**counts.labels, "bucket": str(bucket)}, number
     if now.buckets:
         yield "trtnode_padding_elements", counts.labels, now.padding
         yield "trtnode_length_shapes", counts.labels, now.shapes
-    for one in counts.variants():
+    for one in counts.variants:
         labels = {**counts.labels, "variant": one["name"], "quality": f"{one['quality']:g}"}
         yield "trtnode_model_variant", labels, one["answers"]
         if "p95_ms" in one:
@@ -183,7 +181,6 @@ _FAMILIES = {
     "trtnode_padding_elements": (CounterMetricFamily, "Elements of inputs that were padding."),
     "trtnode_length_shapes": (GaugeMetricFamily, "Pairs of a padded length and a number of rows that were executed."),
     "trtnode_model_ready": (GaugeMetricFamily, "1 if the model can answer."),
-    "trtnode_variant_requests": (CounterMetricFamily, "Requests that were answered, by variant of the model."),
     "trtnode_model_variant": (GaugeMetricFamily, "1 for the variant that answers now, 0 for the others."),
     "trtnode_variant_latency_seconds": (GaugeMetricFamily, "Latency of a variant, as measured when it was loaded."),
     "trtnode_model_precision": (GaugeMetricFamily, "1, with the precision asked for and the one in effect as labels."),

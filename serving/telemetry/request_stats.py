@@ -12,7 +12,7 @@ import enum
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trtnode.engines.backends.stage_times import StageTime
@@ -63,8 +63,6 @@ class Durations:
     """True if the request is traced, which takes the times of its execution."""
     execution: Execution | None = None
     """The execution that answered it, if it is traced."""
-    variant: str = ""
-    """The variant that answered it; empty for a model without variants."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -116,7 +114,6 @@ class Snapshot:
         fallbacks: Requests that were answered natively instead of by engines, by reason.
         durations: Of answered requests, in nanoseconds.
         batches: By rows of an execution.
-        variants: Answered requests by the variant that answered.
         buckets: Executions by the length that their requests were padded to.
         padding: Elements of inputs that were padding.
         shapes: Pairs of a length and a number of rows that were executed.
@@ -136,7 +133,6 @@ class Snapshot:
     fallbacks: Mapping[str, int]
     durations: Durations
     batches: Mapping[int, BatchStats]
-    variants: Mapping[str, int]
     buckets: Mapping[int, int]
     padding: int
     shapes: int
@@ -180,8 +176,8 @@ class ModelCounts:
         self.memory: Mapping[str, int] = {}
         """Bytes, by kind."""
         self.engine = ""
-        self.variants: Callable[[], Sequence[Mapping[str, Any]]] = list
-        """Returns the facts of each variant; see ``VariantSet.facts``."""
+        self.variants: Sequence[Mapping[str, Any]] = ()
+        """The facts of each variant."""
         self.repeated_measurements = 0
         """Loads that measured the engines again, because other programs had disturbed the measurement before."""
         self._lock = threading.Lock()
@@ -197,7 +193,6 @@ class ModelCounts:
         self._batches: dict[int, BatchStats] = {}
         self._batched_rows = 0
         self._alone = BatchStats()
-        self._variants: Counter[str] = Counter()
         self._buckets: Counter[int] = Counter()
         self._padding = 0
         self._shapes: set[tuple[int, int]] = set()
@@ -209,6 +204,7 @@ class ModelCounts:
     def describe(self, facts: Mapping[str, Any]) -> None:
         """Take over what an executable says about itself."""
         self.precision = dict(facts["precision"])
+        self.variants = facts.get("variants", ())
         self.engine_builds = facts.get("engines_built", 0)
         self.engines_rejected = len(facts["rejected"])
         self.reference_nodes = len(facts["reference_nodes"])
@@ -233,8 +229,6 @@ class ModelCounts:
             durations = self._fresh.popleft()
             self._success += 1
             self._latencies[latency_step(durations.total)] += 1
-            if durations.variant:
-                self._variants[durations.variant] += 1
             total.total += durations.total
             total.queue += durations.queue
             total.compute_input += durations.compute_input
@@ -319,7 +313,6 @@ class ModelCounts:
                 fallbacks=dict(self._fallbacks),
                 durations=durations,
                 batches=batches,
-                variants=dict(self._variants),
                 buckets=dict(sorted(self._buckets.items())),
                 padding=self._padding,
                 shapes=len(self._shapes),

@@ -11,7 +11,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -95,18 +95,15 @@ class RequestTrace:
         self._span.set_status(Status(StatusCode.ERROR, str(error)))
         self._span.set_attribute("error.type", type(error).__name__)
 
-    def end(self, request_id: str, model: str, version: str, durations: Durations) -> None:
+    def end(self, request_id: str, facts: Mapping[str, str], durations: Durations) -> None:
         """End the span of a request that was answered, or failed.
 
         Args:
             request_id: As the client chose it; empty for none.
-            model: Its model's name.
-            version: And version.
+            facts: Attributes of the span.
             durations: Its times; those of its execution make spans of their own.
         """
-        self._span.set_attributes({"trtnode.model": model, "trtnode.version": version})
-        if durations.variant:
-            self._span.set_attribute("trtnode.variant", durations.variant)
+        self._span.set_attributes(facts)
         if request_id:
             self._span.set_attribute("trtnode.request_id", request_id)
         execution = durations.execution

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import mmap
-import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -16,8 +13,6 @@ from trtnode import protos
 from trtnode.protos import ModelInferRequest, ModelInferResponse, ModelMetadataResponse
 
 SERVICE = protos.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
-
-Tensor = ModelInferRequest.InferInputTensor | ModelInferRequest.InferRequestedOutputTensor
 
 
 def open_port(handlers: Mapping[str, grpc.RpcMethodHandler]) -> tuple[grpc.Server, str]:
@@ -30,7 +25,7 @@ def open_port(handlers: Mapping[str, grpc.RpcMethodHandler]) -> tuple[grpc.Serve
 
 
 class SimulatedServer:
-    """A server with one model, ``plus``, that adds 1 to ``x``, float32[N, 3]; it also takes shared memory.
+    """A server with one model, ``plus``, that adds 1 to ``x``, float32[N, 3].
 
     Attributes:
         ready: False to refuse requests for the model's readiness.
@@ -38,8 +33,6 @@ class SimulatedServer:
         failure: Status of failed requests.
         fails: Return True to fail an inference request, by its number from 1.
         requests: Inference requests that were answered.
-        regions: Registered shared memory by name.
-        written: Results that were written to shared memory.
     """
 
     def __init__(self) -> None:
@@ -48,8 +41,6 @@ class SimulatedServer:
         self.failure = grpc.StatusCode.RESOURCE_EXHAUSTED
         self.fails: Callable[[int], object] = lambda count: False
         self.requests: list[ModelInferRequest] = []
-        self.regions: dict[str, protos.SystemSharedMemoryRegisterRequest] = {}
-        self.written: list[np.ndarray] = []
         self._counter = itertools.count(1)
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
@@ -94,39 +85,6 @@ class SimulatedServer:
         self.requests.append(request)
         response = ModelInferResponse(model_name="plus")
         response.outputs.add(name="y", datatype="FP32", shape=request.inputs[0].shape)
-        response.raw_output_contents.append(self._write(request, self._read(request) + np.float32(1)))
+        x = np.frombuffer(request.raw_input_contents[0], np.float32)
+        response.raw_output_contents.append((x + np.float32(1)).tobytes())
         return response
-
-    def SystemSharedMemoryRegister(  # noqa: N802
-        self, request: protos.SystemSharedMemoryRegisterRequest, context: grpc.ServicerContext
-    ) -> protos.SystemSharedMemoryRegisterResponse:
-        self.regions[request.name] = request
-        return protos.SystemSharedMemoryRegisterResponse()
-
-    def SystemSharedMemoryUnregister(  # noqa: N802
-        self, request: protos.SystemSharedMemoryUnregisterRequest, context: grpc.ServicerContext
-    ) -> protos.SystemSharedMemoryUnregisterResponse:
-        del self.regions[request.name]
-        return protos.SystemSharedMemoryUnregisterResponse()
-
-    def _read(self, request: ModelInferRequest) -> np.ndarray:
-        if request.raw_input_contents:
-            return np.frombuffer(request.raw_input_contents[0], np.float32)
-        with self._mapped(request.inputs[0]) as (memory, start, size):
-            return np.frombuffer(memory[start : start + size], np.float32)
-
-    def _write(self, request: ModelInferRequest, result: np.ndarray) -> bytes:
-        if not (request.outputs and request.outputs[0].parameters):
-            return result.tobytes()
-        with self._mapped(request.outputs[0]) as (memory, start, size):
-            memory[start : start + size] = result.tobytes()
-        self.written.append(result)
-        return b""
-
-    @contextlib.contextmanager
-    def _mapped(self, tensor: Tensor) -> Iterator[tuple[mmap.mmap, int, int]]:
-        region = self.regions[tensor.parameters["shared_memory_region"].string_param]
-        path = pathlib.Path("/dev/shm") / region.key.removeprefix("/")
-        with path.open("r+b") as file, mmap.mmap(file.fileno(), region.byte_size) as memory:
-            start = tensor.parameters["shared_memory_offset"].int64_param
-            yield memory, start, tensor.parameters["shared_memory_byte_size"].int64_param

@@ -189,7 +189,7 @@ def test_a_model_is_measured_with_operators_of_a_library(tmp_path: pathlib.Path)
 
 @pytest.mark.usefixtures("without_peers")
 def test_a_network_is_built_and_measured_without_its_layers(tmp_path: pathlib.Path) -> None:
-    options = ["--only", "lenet5", "--fragmented", "--engine", "native", "--rounds", "1", "--cache", str(tmp_path)]
+    options = ["--only", "lenet5", "--engine", "native", "--rounds", "1", "--cache", str(tmp_path)]
 
     code = main(["bench", "networks", *options, "--json", str(tmp_path / "run.json")])
 
@@ -197,7 +197,7 @@ def test_a_network_is_built_and_measured_without_its_layers(tmp_path: pathlib.Pa
     rows = result.rows
     assert code == 0
     assert result.layers == []
-    assert {row.network for row in rows} == {"lenet5-fragmented"}
+    assert {row.network for row in rows} == {"lenet5"}
     assert all(row.cosine == pytest.approx(1.0) for row in rows)
 
 

@@ -11,7 +11,6 @@ from trtnode.bench.latency.interleaving import (
     Interleaving,
     Latencies,
     Turn,
-    measure,
     median_with_interval,
     ratio_with_interval,
     time_calls,
@@ -144,9 +143,3 @@ def test_calls_are_repeated_until_the_time_is_over() -> None:
     times = time_calls(lambda: time.sleep(0.001), 1, 0.02)
 
     assert 1 < times.size <= 20
-
-
-def test_measure_gives_every_candidate_as_many_rounds() -> None:
-    measured = measure({"a": list, "b": dict}, rounds=4, seconds_per_round=1e-5)
-
-    assert {name: len(times.steady) for name, times in measured.items()} == {"a": 4, "b": 4}

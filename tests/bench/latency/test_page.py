@@ -41,7 +41,6 @@ def row(network: str, setting: str, ratio: float, **more: Any) -> LatencyRow:
         "engine": "openvino", "via": "process", "batch": 1, "threads": None, "p50_ms": 10.0 / ratio, "p95_ms": 20.0,
         "p99_ms": 30.0, "mean10_ms": 11.0, "ratio_low": ratio * 0.9, "ratio_high": ratio * 1.1, "cosine": None,
         "max_abs": None, "top1_agreement": None, "load_s": 0.1, "engine_bytes": 5_000_000, "peak_rss_mb": 120.0,
-        "quantiles_ms": tuple(10.0 / ratio + step / 10 for step in range(41)),
     }  # fmt: skip
     return LatencyRow(network=network, setting=setting, ratio=ratio, **{**values, **more})
 

@@ -138,26 +138,6 @@ def test_a_rate_too_low_for_the_time_is_told(
     assert "0.001 requests a second: no request was due in this time. Give more --seconds." in capsys.readouterr().out
 
 
-def test_tensors_travel_in_shared_memory(
-    bench: Callable[..., int], simulated: SimulatedServer, tmp_path: pathlib.Path
-) -> None:
-    x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    np.savez(tmp_path / "in.npz", x=x)
-
-    code = bench(simulated.address, "--concurrency", "2", "--shared-memory", "--inputs", str(tmp_path / "in.npz"))
-
-    assert code == 0
-    first, *others = simulated.requests
-    assert first.raw_input_contents
-    assert len(others) == 20 + 1
-    assert not any(request.raw_input_contents for request in others)
-    assert len(simulated.written) == 21
-    assert all(np.array_equal(result, x.ravel() + 1) for result in simulated.written)
-    (region,) = {request.inputs[0].parameters["shared_memory_region"].string_param for request in others}
-    assert simulated.regions == {}
-    assert not (pathlib.Path("/dev/shm") / region).exists()
-
-
 def test_generated_inputs_have_the_shapes_that_are_asked_for(
     bench: Callable[..., int], simulated: SimulatedServer
 ) -> None:

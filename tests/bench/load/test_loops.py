@@ -10,8 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from trtnode.bench.load.arrivals import poisson_arrivals
-from trtnode.bench.load.load_level import Level
+from trtnode.bench.load.load_level import Level, poisson_arrivals
 from trtnode.bench.load.loops import OK, Done, Record, Traffic, closed_loop, open_loop
 from trtnode.bench.load.samples import Samples
 

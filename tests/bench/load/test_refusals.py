@@ -95,14 +95,6 @@ def test_a_model_without_described_inputs_takes_those_of_a_file(
     assert "names no inputs of model 'plus'. Give them with --inputs." in refusal(capsys, code)
 
 
-def test_a_server_without_shared_memory_is_told(
-    bench: Callable[..., int], digits: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = bench(digits, "--shared-memory", model="digits")
-
-    assert f"The server at {digits} takes no system shared memory: PERMISSION_DENIED" in refusal(capsys, code)
-
-
 @pytest.mark.parametrize(
     ("arrays", "reason"),
     [

@@ -14,7 +14,6 @@ import pytest
 
 from trtnode.bench.networks.builder import NetworkBuilder
 from trtnode.bench.networks.catalogue import NETWORKS, UnknownNetworkError, network_file, sample_inputs
-from trtnode.bench.networks.fragmentation import fragment
 from trtnode.bench.networks.normalization import set_statistics
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
@@ -169,39 +168,23 @@ def test_batch_normalizations_have_the_statistics_of_what_they_read() -> None:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_network_is_one_segment_and_five_when_it_is_fragmented(name: str) -> None:
-    model = NETWORKS[name].build()
-    fragment(model)
-
+def test_a_network_is_one_segment(name: str) -> None:
     whole = partition_graph(cleaned(name), label, PartitionOptions())
-    parts = partition_graph(clean_up(model), label, PartitionOptions())
 
     assert len(whole.segments) == 1
-    assert len(parts.segments) == 5
 
 
-@pytest.mark.parametrize("name", ["lenet5", "widedeep"])
-def test_a_fragmented_network_computes_the_same(name: str, folder: pathlib.Path) -> None:
-    feeds = sample_inputs(name, 2, seed=7)
-
-    fragmented = run(network_file(name, folder, fragmented=True), feeds)
-
-    for key, array in run(network_file(name, folder), feeds).items():
-        np.testing.assert_allclose(fragmented[key], array, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(("fragmented", "segments"), [(False, 1), (True, 5)])
 def test_a_compiled_network_computes_the_same_in_its_engines(
-    fragmented: bool, segments: int, folder: pathlib.Path, tmp_path: pathlib.Path, worker: SubprocessWorker
+    folder: pathlib.Path, tmp_path: pathlib.Path, worker: SubprocessWorker
 ) -> None:
-    path = network_file("lenet5", folder, fragmented=fragmented)
+    path = network_file("lenet5", folder)
     feeds = sample_inputs("lenet5", 2, seed=7)
 
     compiled = compile_model(path, CompileOptions(engine="openvino"), worker=worker)
 
     compiled.save(tmp_path / "compiled.onnx")
     results = load_executable(tmp_path / "compiled.onnx").run(feeds)
-    assert len(compiled.report.segments) == segments
+    assert len(compiled.report.segments) == 1
     np.testing.assert_allclose(results["logits"], run(path, feeds)["logits"], rtol=1e-3, atol=1e-4)
 
 

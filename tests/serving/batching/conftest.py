@@ -19,10 +19,11 @@ from tritonclient.utils import InferenceServerException
 from tests.serving.conftest import Running, Starter, given
 from trtnode.engines.errors import ExecutionError
 from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.serving.batching.batcher import DynamicBatcher
 from trtnode.serving.batching.concatenation import Feeds
 from trtnode.serving.batching.queued_request import Outcome
 from trtnode.serving.batching.request_options import RequestOptions
-from trtnode.serving.models.servable import RequestRunner
+from trtnode.serving.models.instance_pool import InstancePool
 from trtnode.serving.telemetry.request_stats import Durations
 
 PATIENCE_S = 120
@@ -30,7 +31,10 @@ POISON = 666
 
 
 def outcome_of(
-    runner: RequestRunner, feeds: Feeds, options: RequestOptions, names: Sequence[str] | None = None
+    runner: InstancePool | DynamicBatcher,
+    feeds: Feeds,
+    options: RequestOptions,
+    names: Sequence[str] | None = None,
 ) -> Mapping[str, np.ndarray]:
     """Wait for the outcome of one request to a model; raise it if it is an error."""
     outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()

@@ -17,7 +17,6 @@ from trtnode.engines.backends.stage_times import StageTime
 from trtnode.serving.batching.batcher import DynamicBatcher
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError, QueueFullError, QueueTimeoutError
-from trtnode.serving.executables.interface import always
 from trtnode.serving.schema.model import BatchingConfig
 from trtnode.serving.telemetry.request_stats import ModelCounts
 from trtnode.serving.threads.request_pool import RequestPool
@@ -64,7 +63,7 @@ def test_every_request_ends_once_and_is_counted_once(instances: int) -> None:
     config = BatchingConfig(
         max_batch_size=6, max_queue_delay_us=2000, max_queue_size=12, priority_levels=3, preferred_batch_sizes=(4,)
     )
-    batcher = DynamicBatcher(always(add_one), ["x"], config, instances, counts, lambda _: False)
+    batcher = DynamicBatcher(add_one, ["x"], config, instances, counts, lambda _: False)
 
     with ThreadPoolExecutor(CLIENTS) as clients:
         ends = Counter(

@@ -26,7 +26,7 @@ from trtnode.serving.batching.padding_check import PaddingCheck
 from trtnode.serving.batching.queued_request import Outcome, WaitingRequest
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError
-from trtnode.serving.executables.interface import Run, ServedExecutable, always
+from trtnode.serving.executables.interface import Run, ServedExecutable
 from trtnode.serving.protocol.wire_signature import WireSignature
 from trtnode.serving.schema.model import BatchingConfig
 from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
@@ -116,7 +116,7 @@ def test_each_request_gets_its_own_answer_whatever_runs_beside_it(
     config = BatchingConfig(max_batch_size=8, priority_levels=3)
     run: Run = held  # type: ignore[assignment]
     batcher = DynamicBatcher(
-        always(unlike.padding(run)), sorted(AXES), config, 1, ModelCounts(), lambda _: False, unlike
+        unlike.padding(run), sorted(AXES), config, 1, ModelCounts(), lambda _: False, unlike
     )
     outcomes: dict[int, Outcome] = {}
     ended = threading.Semaphore(0)
@@ -300,7 +300,7 @@ def test_a_model_whose_answers_show_padding_is_served_without_and_the_log_names_
 
 
 @pytest.mark.parametrize(("pool", "padded"), [(encoders.POOLED, True), (encoders.MEAN_OF_ALL, False)])
-def test_every_variant_that_may_answer_has_to_do_so_as_if_there_were_no_padding(
+def test_the_variant_that_answers_has_to_do_so_as_if_there_were_no_padding(
     pool: str, padded: bool, start: Starter, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -311,7 +311,6 @@ def test_every_variant_that_may_answer_has_to_do_so_as_if_there_were_no_padding(
 - name: m
   variants: [{{path: {tmp_path}/large.onnx, quality: 2}}, {{path: {tmp_path}/small.onnx, quality: 1}}]
   latency_target_ms: 10000
-  step_down: true
   engine: native
   batching: {{}}
   lengths: auto

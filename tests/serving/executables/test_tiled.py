@@ -21,12 +21,12 @@ from tests.serving.conftest import Starter
 from trtnode.engines.errors import InvalidInputError
 from trtnode.partitioner.errors import PipelineError
 from trtnode.partitioner.graph.view import TensorSpec
-from trtnode.partitioner.pipelines.tiles import TileAxis, interpolate
+from trtnode.partitioner.pipelines.tiles import TileAxis
 from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import ConfigError
-from trtnode.serving.executables import variant_timing
+from trtnode.serving.executables import variants
 from trtnode.serving.executables.tiled import TiledExecutable
-from trtnode.serving.schema.pipeline import LowTextureConfig, TilesConfig
+from trtnode.serving.schema.pipeline import TilesConfig
 
 PLACE = ("preprocess", 0, "tiles")
 
@@ -173,36 +173,6 @@ def test_tiles_go_through_the_model_in_batches_of_one_size() -> None:
     assert model.batches - learnt == 5  # 18 tiles
 
 
-def test_tiles_of_low_texture_are_interpolated() -> None:
-    model = Model(1, (8, 8), radius=1, scale=Fraction(2))
-    executable = tiled(model, size=(8, 8), overlap=0, batch=1, low_texture=LowTextureConfig(below=0.5, factor=3))
-    learnt = model.batches
-    pixels = np.zeros((1, 2, 8, 24), np.float32)
-    pixels[..., :8] = np.linspace(0, 0.5, 8)
-    pixels[..., 8:16] = 1
-    pixels[..., 16:] = np.arange(8)
-
-    result = executable.run({"x": pixels})["y"]
-
-    assert model.batches - learnt == 1
-    assert np.diff(result[..., :16]).min() >= 0
-    assert (result[..., 0].max(), result[..., 15].min()) == (0, 1.5)
-    np.testing.assert_array_equal(result[..., 16:32], 3)
-    np.testing.assert_allclose(result[..., 32:], model.whole(pixels[..., 16:]))
-
-
-@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 4))
-def test_interpolation_is_that_of_onnx(height: int, width: int, scale: int) -> None:
-    pixels = np.random.default_rng(2).standard_normal((1, 1, height, width)).astype(np.float32)
-    resize = onnx.helper.make_node("Resize", ["x", "", "s"], ["y"], mode="linear")
-    sizes = np.array([1, 1, scale, scale], np.float32)
-
-    result = interpolate(pixels, (height * scale, width * scale))
-
-    (wanted,) = onnx.reference.ReferenceEvaluator(resize).run(None, {"x": pixels, "s": sizes})
-    np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("shape", "problem"),
     [
@@ -220,13 +190,10 @@ def test_images_that_do_not_fit_are_refused(shape: tuple[int, ...], problem: str
     assert problem in str(caught.value)
 
 
-def test_a_scale_that_needs_alignment_and_channels_that_cannot_be_interpolated_are_refused_by_field() -> None:
+def test_a_scale_that_needs_alignment_and_results_that_are_no_images_are_refused_by_field() -> None:
     with pytest.raises(PipelineError, match=r"preprocess\[0\].tiles.align: output 'y' has 1/4 x 1/4 pixels"):
         tiled(Model(1, (8, 8), scale=Fraction(1, 4)), size=(8, 8), overlap=0, batch=1)
     model = Model(1, (8, 8))
-    model.run = lambda feeds: {"y": np.zeros((1, 5, 8, 8), np.float32)}  # type: ignore[method-assign]
-    with pytest.raises(PipelineError, match=r"preprocess\[0\].tiles.low_texture: output 'y' has other channels"):
-        tiled(model, size=(8, 8), overlap=0, batch=1, low_texture=LowTextureConfig(below=1))
     model.run = lambda feeds: {"y": np.zeros((1, 5), np.float32)}  # type: ignore[method-assign]
     with pytest.raises(PipelineError, match=r"preprocess\[0\].tiles: takes models that give images"):
         tiled(model, size=(8, 8), overlap=0, batch=1)
@@ -285,7 +252,7 @@ def test_stages_behind_tiles_run_on_tiles(start: Starter, tmp_path: pathlib.Path
 
 
 def test_variants_may_take_tiles(start: Starter, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variant_timing, "SECONDS", 0.05)
+    monkeypatch.setattr(variants, "SECONDS", 0.05)
     tiles = entry(tmp_path, CLASSES, "{tiles: {size: [8, 8], overlap: 2}}")
     onnx.save(onnx.load(tmp_path / "m.onnx"), tmp_path / "n.onnx")
     two = "variants: [{path: m.onnx, quality: 2}, {path: n.onnx, quality: 1}], latency_target_ms: 600000"
@@ -312,7 +279,6 @@ def test_too_many_pixels_are_the_clients_fault(start: Starter, tmp_path: pathlib
         ("{tiles: {size: [9, 8], overlap: 4, align: 4}}", "tiles: size (9) should be a multiple of align (4)"),
         ("{tiles: {size: [8, 8], overlap: 2, align: 4}}", "tiles: overlap (2) should be a multiple of align (4)"),
         ("{tiles: {size: [8, 8], overlap: 2, batch: 0}}", "preprocess[0].tiles.batch"),
-        ("{tiles: {size: [8, 8], overlap: 2, low_texture: {below: -1}}}", "preprocess[0].tiles.low_texture.below"),
         ("{normalize: {}}, {tiles: {size: [8, 8], overlap: 2}}", "preprocess[1].tiles: should come first"),
         ("{tiles: {size: [8, 8], overlap: 2}}, {center_crop: [4, 4]}", "preprocess[1].center_crop: would cut"),
         ("{input: {shape: [-1, 3]}}, {tiles: {size: [8, 8], overlap: 2}}", "preprocess[1].tiles: takes images"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import pathlib
 import queue
-import threading
-import types
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,9 +17,8 @@ import tritonclient.grpc as triton
 from tests.serving.conftest import READY_S, Adders, Eventually, Running, Starter, given
 from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import ConfigError
-from trtnode.serving.executables import variant_timing
+from trtnode.serving.executables import variants
 from trtnode.serving.grpc import direct
-from trtnode.serving.models import loader
 
 TWO = "variants: [{path: big.onnx, quality: 0.9}, {path: small.onnx, quality: 0.8}]"
 GENEROUS, STRICT = "latency_target_ms: 600000", "latency_target_ms: 0.000001"
@@ -30,7 +27,7 @@ ADMIN = "admin: {repository: true}"
 
 @pytest.fixture(autouse=True)
 def brief_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variant_timing, "SECONDS", 0.05)
+    monkeypatch.setattr(variants, "SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -61,7 +58,7 @@ def zero() -> triton.InferInput:
     return given("x", np.zeros((1, 1), np.float32))
 
 
-def variants(running: Running) -> list[dict[str, Any]]:
+def told(running: Running) -> list[dict[str, Any]]:
     parameters = running.client.get_model_config("m").config.parameters
     found: list[dict[str, Any]] = json.loads(parameters["variants"].string_value)
     return found
@@ -90,7 +87,7 @@ def test_the_best_quality_that_holds_the_target_answers(
 
     assert adders.ask(running.client) == 1
     assert named(running.client) == "large"
-    assert [(one["name"], one["answers"], one["holds_target"]) for one in variants(running)] == [
+    assert [(one["name"], one["answers"], one["holds_target"]) for one in told(running)] == [
         ("large", True, True),
         ("small", False, True),
     ]
@@ -101,7 +98,7 @@ def test_where_none_holds_the_target_the_fastest_answers_and_the_log_says_so(
 ) -> None:
     running = start(entry(TWO, STRICT))
 
-    fastest = min(variants(running), key=lambda one: one["p95_ms"])
+    fastest = min(told(running), key=lambda one: one["p95_ms"])
     assert named(running.client) == fastest["name"]
     assert "no variant holds 1e-06 ms; the fastest answers" in caplog.text
 
@@ -120,7 +117,6 @@ def test_every_port_names_the_variant_and_tells_its_figures(start: Starter, entr
     labels = '{model="m",quality="0.9",variant="big",version="1"}'
     assert f"trtnode_model_variant{labels} 1.0" in metrics
     assert f"trtnode_variant_latency_seconds{labels}" in metrics
-    assert 'trtnode_variant_requests_total{model="m",variant="big",version="1"} 1.0' in metrics
 
 
 @pytest.mark.parametrize("batching", ["null", "{max_batch_size: 4}"])
@@ -164,19 +160,19 @@ def test_what_was_measured_is_kept_for_the_next_start(
     start: Starter, entry: Callable[..., str], monkeypatch: pytest.MonkeyPatch, adders: Adders
 ) -> None:
     measurements: list[Sequence[str]] = []
-    time_all = variant_timing.time_in_turn
+    time_all = variants.time_in_turn
 
     def counted(calls: Mapping[str, Callable[[], object]], *, seconds: float, brief: bool) -> Mapping[str, list[float]]:
         measurements.append(list(calls))
         return time_all(calls, seconds=seconds, brief=brief)
 
-    monkeypatch.setattr("trtnode.serving.executables.variant_timing.time_in_turn", counted)
+    monkeypatch.setattr("trtnode.serving.executables.variants.time_in_turn", counted)
     cache = "{dir: cache}"
     first, second = start(entry(), cache=cache), start(entry(), cache=cache)
     adders.write("small.onnx", 3)
     start(entry(), cache=cache)
 
-    assert variants(first) == variants(second)
+    assert told(first) == told(second)
     assert measurements == [["big", "small"]] * 2
 
 
@@ -223,7 +219,6 @@ def test_variants_of_other_interfaces_are_refused_with_the_tensor(
     [
         ([TWO], "models[0].latency_target_ms: is missing; variants need"),
         (["path: big.onnx", GENEROUS], "models[0].latency_target_ms: has no effect without variants"),
-        (["path: big.onnx", "step_down: true"], "models[0].step_down: has no effect without variants"),
         (["path: big.onnx", TWO, GENEROUS], "models[0]: should have path or variants"),
         (["variants: [{path: big.onnx}]", GENEROUS], "models[0].variants[0].quality: is missing"),
         (["variants: [{path: none.onnx, quality: 1}]", GENEROUS], "models[0].variants[0].path: there is no file"),
@@ -279,61 +274,3 @@ def test_the_best_variant_answers_alone_until_engines_are_built(
     running = start(entry(TWO, GENEROUS).replace("native", "openvino"), server="startup: native")
 
     assert (adders.ask(running.client), named(running.client)) == (1, "big")
-
-
-class Client:
-    """A client that asks without pause, and the variants that answered it."""
-
-    def __init__(self, address: str) -> None:
-        self.seen: list[str] = []
-        self._address = address
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._ask)
-
-    def __enter__(self) -> Client:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _ask(self) -> None:
-        with triton.InferenceServerClient(self._address) as client:
-            while not self._over.is_set():
-                self.seen.append(named(client))
-
-
-@pytest.mark.parametrize("batching", ["null", "{max_batch_size: 4, max_queue_delay_us: 0}"])
-def test_a_faster_variant_answers_while_the_target_is_missed_and_the_better_one_returns(
-    start: Starter,
-    adders: Adders,
-    entry: Callable[..., str],
-    eventually: Eventually,
-    monkeypatch: pytest.MonkeyPatch,
-    batching: str,
-) -> None:
-    """The clock of the rule is that of a simulation, on which each request takes a tenth of a second."""
-    late, now_s = threading.Event(), 0.0
-    monkeypatch.setattr("trtnode.serving.executables.variant_set.time", types.SimpleNamespace(monotonic=lambda: now_s))
-    latencies = {"big": variant_timing.Latency(2, 2), "small": variant_timing.Latency(1, 1)}
-    monkeypatch.setattr(loader, "figures", lambda *_: latencies)
-    running = start(entry(TWO, "latency_target_ms: 500", "step_down: true", f"batching: {batching}"))
-    servable = running.server._host.service.find("m", "")
-    observe_variant = servable.observe
-
-    def observe(_latency_ms: float) -> None:
-        nonlocal now_s
-        now_s += 0.1
-        observe_variant(1000.0 if late.is_set() else 0.0)
-
-    servable.observe = observe
-    with Client(running.address) as load:
-        eventually(lambda: "big" in load.seen)
-        late.set()
-        eventually(lambda: "small" in load.seen)
-        late.clear()
-        seen = len(load.seen)
-        eventually(lambda: "big" in load.seen[seen + 100 :])
-
-    assert set(load.seen) == {"big", "small"}

@@ -12,7 +12,6 @@ from tests.serving.conftest import FakeExecutable
 from trtnode.serving.batching.queued_request import Outcome
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError
-from trtnode.serving.executables.interface import always
 from trtnode.serving.models.instance_pool import InstancePool
 from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
 from trtnode.serving.threads.request_pool import RequestPool
@@ -36,7 +35,7 @@ def test_a_request_runs_once_with_its_outputs_and_leaves_its_times(options: Requ
         return {"y": feeds["x"]}
 
     durations = Durations()
-    InstancePool(always(run), 1, ModelCounts()).submit(X, ["y"], options, durations, outcomes.append)
+    InstancePool(run, 1, ModelCounts()).submit(X, ["y"], options, durations, outcomes.append)
 
     assert ([list(one) for one in outcomes], asked) == ([["y"]], [["y"]])
     assert durations.alone
@@ -49,7 +48,7 @@ def test_as_many_requests_run_at_once_as_there_are_instances(
     fake: FakeExecutable, options: RequestOptions, instances: int
 ) -> None:
     counts = ModelCounts("m", "1")
-    pool = InstancePool(always(fake.run), instances, counts)
+    pool = InstancePool(fake.run, instances, counts)
 
     with ThreadPoolExecutor(6) as callers:
         answers = [callers.submit(outcome_of, pool, X, options) for _ in range(6)]
@@ -60,7 +59,7 @@ def test_as_many_requests_run_at_once_as_there_are_instances(
 
 
 def test_a_run_that_fails_gives_its_instance_back(fake: FakeExecutable, options: RequestOptions) -> None:
-    pool = InstancePool(always(fake.run), 1, ModelCounts())
+    pool = InstancePool(fake.run, 1, ModelCounts())
     fake.error = RuntimeError("broken")
     with pytest.raises(RuntimeError, match="broken"):
         outcome_of(pool, X, options)
@@ -73,7 +72,7 @@ def test_a_request_whose_client_has_left_while_it_waited_never_runs(
     fake: FakeExecutable, options: RequestOptions
 ) -> None:
     counts = ModelCounts("m", "1")
-    pool = InstancePool(always(fake.run), 1, counts)
+    pool = InstancePool(fake.run, 1, counts)
     fake.gate.clear()
 
     with ThreadPoolExecutor(1) as callers:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-from typing import Annotated, Any
-
-import pydantic
-
-from trtnode.bench.latency_report.results import read_json
+import json
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +15,6 @@ class LoadRow:
         server: Its address.
         model: The model's name there.
         inputs: Shapes of the inputs.
-        shared_memory: True if tensors travelled in system shared memory.
         concurrency: Callers of the closed loop; None in an open loop.
         rate_per_s: Requests per second of the open loop; None in a closed loop.
         requests: Answers, errors included.
@@ -29,7 +24,6 @@ class LoadRow:
         throughput_per_s: Requests that succeeded, per second.
         mean_ms: Mean time from when a request was sent, or was due in an open loop, to its answer.
         p50_ms: Median of these times, and so on.
-        percentiles_ms: Pairs of a percentile and its time, for pictures.
         send_lag_p50_ms: Median of the time by which requests were sent late, and so on.
         client_cores: Average number of cores that the client kept busy.
         client_processes: Number of its processes.
@@ -38,7 +32,6 @@ class LoadRow:
     server: str
     model: str
     inputs: dict[str, list[int]]
-    shared_memory: bool
     concurrency: int | None
     rate_per_s: float | None
     requests: int
@@ -52,7 +45,6 @@ class LoadRow:
     p95_ms: float | None
     p99_ms: float | None
     max_ms: float | None
-    percentiles_ms: list[tuple[float, float]]
     send_lag_p50_ms: float | None
     send_lag_p99_ms: float | None
     client_cores: float
@@ -70,27 +62,9 @@ class LoadRun:
     """
 
     environment: dict[str, Any]
-    rows: Annotated[list[LoadRow], pydantic.Field(min_length=1)] = dataclasses.field(default_factory=list)
+    rows: list[LoadRow] = dataclasses.field(default_factory=list)
     complete: bool = False
 
     def as_json(self) -> bytes:
         """Return the run as one JSON object."""
-        return _RUN.dump_json(self)
-
-    @property
-    def conditions(self) -> str:
-        """Where and when it was measured, as far as it says."""
-        told = (self.environment.get(key, "") for key in ("processor", "time"))
-        return ", ".join([f"{self.rows[0].model} at {self.rows[0].server}", *filter(None, map(str, told))])
-
-
-_RUN = pydantic.TypeAdapter(LoadRun)
-
-
-def read_run(path: pathlib.Path) -> LoadRun:
-    """Read the JSON of ``LoadRun.as_json``, ignoring unknown fields.
-
-    Raises:
-        ResultFileError: The file is unreadable, or no result.
-    """
-    return read_json(_RUN, path)
+        return json.dumps(dataclasses.asdict(self)).encode()

@@ -1,4 +1,4 @@
-"""Writes benchmarks/RESULTS.md and the README's table: ``python -m trtnode.bench.latency_report.publish RUN.json``.
+"""Writes benchmarks/RESULTS.md and the README's table: ``python -m benchmarks.results.publish RUN.json``.
 
 ``make results`` measures and then calls this.
 """
@@ -10,7 +10,8 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
-from trtnode.bench.errors import BenchmarkError, MarkerError, ResultFileError
+from benchmarks.results.targets import check_targets, missing_conditions
+from trtnode.bench.errors import BenchmarkError, ResultFileError
 from trtnode.bench.latency_report.results import (
     NATIVE,
     LatencyResult,
@@ -21,7 +22,6 @@ from trtnode.bench.latency_report.results import (
     interval_text,
     read_result,
 )
-from trtnode.bench.latency_report.targets import check_targets, missing_conditions
 from trtnode.engines.artifact.files import write_atomically
 from trtnode.engines.errors import EngineError
 
@@ -48,10 +48,17 @@ PEER_NAMES = {"openvino": "OpenVINO alone"}
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
+class MarkerError(BenchmarkError):
+    """A file has no place for the table."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        super().__init__(f"{path}: there are no lines {BEGIN!r} and {END!r}, in this order. Put them around the table.")
+
+
 def main(argv: Sequence[str] | None = None, root: pathlib.Path = ROOT) -> int:
     """Write both files below ``root``; return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m trtnode.bench.latency_report.publish", description=__doc__.splitlines()[0]
+        prog="python -m benchmarks.results.publish", description=__doc__.splitlines()[0]
     )
     parser.add_argument("run", type=pathlib.Path, help="what `trtnode bench networks --json` has written")
     try:
@@ -180,7 +187,7 @@ def _replaced(path: pathlib.Path, block: str) -> str:
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise MarkerError(path, BEGIN, END)
+        raise MarkerError(path)
     return f"{before}{BEGIN}\n{block}\n{END}{after}"
 
 
