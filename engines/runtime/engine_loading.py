@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import pathlib
@@ -25,9 +24,7 @@ from trtnode.partitioner.model.regular_files import read_regular
 logger = logging.getLogger(__name__)
 
 
-def open_engine(
-    graph: Graph, node: Node, folder: pathlib.Path, run: RunOptions = SHARED, *, profiled: bool = False
-) -> tuple[Envelope, Engine]:
+def open_engine(graph: Graph, node: Node, folder: pathlib.Path, run: RunOptions = SHARED) -> tuple[Envelope, Engine]:
     """Load the engine of a TrtNode.
 
     Args:
@@ -35,7 +32,6 @@ def open_engine(
         node: The TrtNode.
         folder: Where sidecars are.
         run: Options of the model.
-        profiled: As ``load_engine``.
 
     Raises:
         EngineRejectedError: The engine is damaged, was made for something else, or isn't trusted.
@@ -49,7 +45,7 @@ def open_engine(
         _check_nodes(graph, node, envelope)
     _check_clamps(graph, node, envelope)
     engine = engine_bytes(node.name, content, folder)
-    return envelope, load_engine(node.name, envelope, engine, run, profiled=profiled)
+    return envelope, load_engine(node.name, envelope, engine, run)
 
 
 def chosen_engine(op: ir.Node, run: RunOptions = SHARED) -> tuple[EmbeddedEngine, Envelope]:
@@ -103,12 +99,7 @@ def check_fits(segment: str, envelope: Envelope, run: RunOptions = SHARED) -> No
 
 
 def load_engine(
-    segment: str,
-    envelope: Envelope,
-    engine: bytes | memoryview,
-    run: RunOptions = SHARED,
-    *,
-    profiled: bool = False,
+    segment: str, envelope: Envelope, engine: bytes | memoryview, run: RunOptions = SHARED
 ) -> Engine:
     """Check an envelope, then load the engine.
 
@@ -117,7 +108,6 @@ def load_engine(
         envelope: Of the engine.
         engine: Its bytes.
         run: Options of the model.
-        profiled: Make it report the times of its layers, which slows it down.
 
     Raises:
         EngineRejectedError: The engine is damaged, was made for something else, or isn't trusted.
@@ -133,8 +123,6 @@ def load_engine(
         raise
     if run.trust is not None:
         run.trust.check(envelope, segment)
-    if profiled:
-        envelope = dataclasses.replace(envelope, options={**envelope.options, **backend.profiling_options})
     options = LoadOptions(threads=run.threads, instances=run.instances, shares_cores=run.shares_cores)
     loaded = backend.load(engine, envelope.without(EMPTY), options)
     loaded.empty_places = envelope.empty_places

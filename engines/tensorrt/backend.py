@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 from trtnode.engines.artifact.envelope import TARGETS, Device, Envelope
@@ -19,7 +19,7 @@ from trtnode.engines.tensorrt.builder import build_engine, properties
 from trtnode.engines.tensorrt.engine import TensorRtEngine
 from trtnode.engines.tensorrt.labelling import labels, parser
 from trtnode.engines.tensorrt.library import TENSORRT, TENSORRT_RTX, Installation, TensorRtLibrary, target_of
-from trtnode.engines.tensorrt.loaded_engine import PROFILED, deserialize
+from trtnode.engines.tensorrt.loaded_engine import deserialize
 from trtnode.engines.tensorrt.targets import check_types, lacking_precisions
 from trtnode.engines.tensorrt.whole_model import read_model
 from trtnode.partitioner.cut.labels import Verdict
@@ -39,7 +39,6 @@ class TensorRtBackend(Backend):
     needs_shapes = True
     on_cpu = False
     reads_models = True
-    profiling_options: Mapping[str, str] = {PROFILED: "1", "CUDA_GRAPHS": "0"}  # a graph reports no layers
 
     def __init__(self, library: TensorRtLibrary) -> None:
         """Describe the library's engines, without importing its module."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from trtnode.engines.backends.layer_times import LayerTime
 from trtnode.engines.backends.protocols import Buffer
 from trtnode.engines.cuda.programs import GpuPrograms, open_alone
 from trtnode.engines.cuda.streams import ExecutionStream, GpuEngine, GpuStage, StreamPool
@@ -64,10 +63,6 @@ class TensorRtEngine(GpuEngine):
         """Return the kernels that were compiled so far, or taken; empty where the library compiles none."""
         with self.streams.device:
             return self._loaded.kernels()
-
-    def layer_times(self) -> list[LayerTime]:
-        """Return the times of the last run; none where the engine serves requests."""
-        return self._loaded.layer_times()
 
     def fork(self) -> TensorRtEngine:
         """Return another user of the same execution contexts, which the streams keep apart."""
