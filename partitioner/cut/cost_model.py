@@ -1,4 +1,4 @@
-"""Estimates the time of nodes, to rank segments and to value further operators. Nothing here is measured.
+"""Estimates the time of nodes, to rank segments. Nothing here is measured.
 
 A node takes the longer of computing and moving its data, plus the overhead of a call.
 This is the roofline model (Williams, Waterman and Patterson, CACM 2009).
@@ -42,7 +42,6 @@ class CostModel:
     """Estimates of one graph's times, in seconds."""
 
     def __init__(self, graph: Graph, machine: Machine | None = None) -> None:
-        self._topology = graph.topology
         self._machine = machine = machine or Machine()
         compute = _all_flops(graph) / machine.flops_per_s
         weights = _constant_bytes(graph) / machine.bytes_per_s
@@ -58,19 +57,6 @@ class CostModel:
         """Return the time of a segment that an engine runs."""
         machine = self._machine
         return float(self._engine[list(nodes)].sum()) + machine.engine_call_s + boundary_bytes / machine.bytes_per_s
-
-    def total_s(self, places: np.ndarray) -> float:
-        """Return the time of the whole graph.
-
-        Args:
-            places: Number of each node's segment, or a negative number for a native node, by node.
-        """
-        machine, topology = self._machine, self._topology
-        inside = places >= 0
-        crossing = topology.read_elsewhere(places) & _touches(topology.pins, topology.pin_starts, inside)
-        calls = np.count_nonzero(np.bincount(places[inside])) * machine.engine_call_s
-        boundary = int(topology.sizes[crossing].sum()) / machine.bytes_per_s
-        return float(np.where(inside, self._engine, self._native).sum()) + calls + boundary
 
 
 def flops(node: Node) -> int:
@@ -88,13 +74,6 @@ def _all_flops(graph: Graph) -> np.ndarray:
         if node.op_type in FLOPS:
             counts[node.index] = flops(node)
     return counts
-
-
-def _touches(pins: np.ndarray, starts: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    if not len(pins):
-        return np.zeros(0, dtype=bool)
-    touched: np.ndarray = np.logical_or.reduceat(inside[pins], starts[:-1])
-    return touched
 
 
 def _constant_bytes(graph: Graph) -> np.ndarray:

@@ -12,7 +12,6 @@ from trtnode.partitioner.cut.cost_model import CostModel
 from trtnode.partitioner.cut.labels import Verdict
 from trtnode.partitioner.cut.segments import NATIVE, Segment, nodes_outside, places_of
 from trtnode.partitioner.cut.unknown_shapes import UnknownShapes
-from trtnode.partitioner.cut.what_if import WhatIf
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.values import Dimension
 from trtnode.partitioner.passes.rewrites.apply import Rewritten
@@ -86,7 +85,6 @@ class Report:
     split_groups: tuple[SplitGroup, ...]
     crossing_tensors: int
     boundary_bytes: int
-    what_if: tuple[WhatIf, ...]
     seconds: Mapping[str, float]
     tuning: Mapping[str, Any] | None = None
     precision: Mapping[str, Any] | None = None
@@ -118,7 +116,6 @@ class Report:
             "split_groups": [{"kind": g.kind, "nodes": list(g.nodes)} for g in self.split_groups],
             "crossing_tensors": self.crossing_tensors,
             "boundary_bytes": self.boundary_bytes,
-            "what_if": [_rounded(dataclasses.asdict(w)) for w in self.what_if],
             **({"rewrites": [_rounded(dataclasses.asdict(r)) for r in self.rewrites]} if self.rewrites else {}),
             "seconds": {step: round(seconds, 6) for step, seconds in self.seconds.items()},
             **({"labelled_by": self.labelled_by} if self.labelled_by else {}),

@@ -42,7 +42,6 @@ HEADINGS = {
     "zeros": "Zeros in weights",
     "splits": "Segments that a path keeps apart",
     "groups": "Nodes that belong together, in more than one segment",
-    "operators": "What if the engine took an operator",
 }
 """The headings of the tables, by name."""
 
