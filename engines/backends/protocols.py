@@ -50,14 +50,12 @@ class PrecisionSupport:
         effective: The precision that it computes in, by the precision that is asked for, without those that it lacks.
         typed: Precisions that the types of a model ask for; the others are asked for by ``BuildOptions.precision``.
         accelerated: Precisions that this device computes in hardware, faster than float32.
-        boundary_precisions: Precisions in which its engines hand tensors to each other without a conversion.
         lacking: Precisions that the library has and a GPU that is built for lacks, each with the GPUs, in a few words.
     """
 
     effective: Mapping[str, str]
     typed: frozenset[str] = frozenset()
     accelerated: frozenset[str] = frozenset()
-    boundary_precisions: frozenset[str] = frozenset()
     lacking: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 

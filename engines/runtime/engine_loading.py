@@ -15,7 +15,6 @@ from trtnode.engines.backends.plugins import find_library, foreign, own
 from trtnode.engines.backends.protocols import Backend, Engine, LoadOptions
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.errors import BackendMissingError, EngineError, EngineRejectedError
-from trtnode.engines.precision.boundary_types import may_hold
 from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.partitioner.compiled.trtnode import EmbeddedEngine, embedded_engines, replaced_hash
 from trtnode.partitioner.graph.view import Graph, Node, describe, specs
@@ -189,7 +188,7 @@ def _check_bindings(node: Node, envelope: Envelope) -> None:
         if len(values) != len(built):
             raise EngineRejectedError(node.name, f"it was built for {len(built)} {kind}, its node has {len(values)}.")
         for declared, held in zip(specs(tuple(values)), built, strict=True):
-            if not may_hold(declared.dtype, held.dtype):
+            if declared.dtype not in (None, held.dtype):
                 raise EngineRejectedError(
                     node.name, f"it has {declared.name!r} as {describe(held)}, its node has {describe(declared)}."
                 )

@@ -116,7 +116,6 @@ class TensorRtBackend(Backend):
             effective={name: name for name in ("fp32", *sorted(reduced))},
             typed=reduced & {"fp16", "bf16"},
             accelerated=reduced,
-            boundary_precisions=frozenset({"fp16"}),
             lacking=lacking,
         )
 

@@ -19,7 +19,6 @@ from trtnode.engines.build.builder import BuiltEngine, BuiltPartition, EngineBui
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.errors import CalibrationDataError, EngineError, MetricError
 from trtnode.engines.precision.accuracy_budget import Figures
-from trtnode.engines.precision.float16_boundaries import with_fp16_boundaries
 from trtnode.engines.precision.options import PrecisionOptions
 from trtnode.engines.precision.rewriting import Setting
 from trtnode.engines.precision.rules import EXACTNESS, QUANTIZED, assign, at_least, join_precisions
@@ -126,7 +125,6 @@ class PrecisionSearch:
             segment.name: Setting(asked=asked, nodes=tuple(plan[node.name] for node in segment.nodes), table=table)
             for segment in exact.partition.segments
         }
-        settings = with_fp16_boundaries(exact.partition, settings, self._backend)
         for segment in exact.partition.segments:
             built = self._builder.find_or_build(exact.partition.graph, segment, settings[segment.name])
             if isinstance(built, Refusal):
