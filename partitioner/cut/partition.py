@@ -25,7 +25,6 @@ from trtnode.partitioner.cut.report import (
     count_boundary_bytes,
     count_crossing_tensors,
     estimate_segments,
-    find_split_groups,
     find_splits,
     native_nodes,
 )
@@ -77,7 +76,6 @@ class Partition:
             native=native_nodes(self.graph, self.segments, self.labels, unknown),
             unknown_shapes=tuple(sorted(set(unknown.values()), key=lambda one: (-one.nodes, one.after))),
             splits=find_splits(self.graph, self.segments),
-            split_groups=find_split_groups(self.graph, self.segments, self.groups),
             crossing_tensors=count_crossing_tensors(self.segments),
             boundary_bytes=sum(boundary),
             seconds=self.seconds,

@@ -150,7 +150,6 @@ def tables_of(report: dict[str, Any], sparse: Sequence[LayerSparsity]) -> dict[s
         "rewrites": rewrite_table(report.get("rewrites", ())),
         "zeros": zeros_table(sparse),
         "splits": split_table(report["splits"]),
-        "groups": split_group_table(report["split_groups"]),
     }
     return {name: table for name, table in tables.items() if table.rows}
 
@@ -258,12 +257,6 @@ def _ends(path: Sequence[str]) -> list[str]:
     """Return a path with its middle counted instead of listed, where it is long."""
     between = len(path) - 2 * PATH_ENDS
     return [*path] if between < 2 else [*path[:PATH_ENDS], f"… {between:,} more …", *path[-PATH_ENDS:]]
-
-
-def split_group_table(groups: Sequence[dict[str, Any]]) -> Table:
-    """Return the nodes that belong together and stand in different segments."""
-    columns = (Column(label="kind", number=False), Column(label="nodes", number=False))
-    return Table(columns=columns, rows=[[group["kind"], ("nodes", *_ends(group["nodes"]))] for group in groups])
 
 
 def crossing_values(partition: Partition) -> list[ir.Value]:

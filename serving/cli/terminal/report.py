@@ -41,7 +41,6 @@ HEADINGS = {
     "rewrites": "Rewritten",
     "zeros": "Zeros in weights",
     "splits": "Segments that a path keeps apart",
-    "groups": "Nodes that belong together, in more than one segment",
 }
 """The headings of the tables, by name."""
 

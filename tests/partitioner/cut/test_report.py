@@ -38,7 +38,6 @@ KEYS = {
     "native",
     "unknown_shapes",
     "splits",
-    "split_groups",
     "crossing_tensors",
     "boundary_bytes",
     "seconds",
@@ -99,7 +98,6 @@ def test_the_report_is_the_documented_json() -> None:
         ],
         "unknown_shapes": [],
         "splits": [{"between": ["segment_0", "segment_1"], "witness": ["first", "detour", "branch", "second"]}],
-        "split_groups": [],
         "crossing_tensors": 5,
         "boundary_bytes": 60,
     }
