@@ -12,7 +12,6 @@ from simulated_tensorrt.executable import Executable
 from simulated_tensorrt.graphs import Tensor, by_name
 from simulated_tensorrt.plan import Plan, PlanError
 from simulated_tensorrt.runtime_cache import IRuntimeConfig
-from simulated_tensorrt.simulation import Bound
 from simulated_tensorrt.values import Dims, ILogger, ShowsLogger, Speaks
 
 AMPERE = (8, 0)
