@@ -277,15 +277,6 @@ class CalibrationTableError(EngineError):
         super().__init__(f"{path}: {problem}. Make it again with `trtnode calibrate`.")
 
 
-class UnknownCalibratorError(EngineError):
-    """A calibration method that doesn't exist or can't be loaded."""
-
-    exit_code = 2  # of a process that this error ends: its arguments are wrong
-
-    def __init__(self, method: str, problem: str) -> None:
-        super().__init__(f"Calibration method {method!r} can't be used: {problem}.")
-
-
 class PruningError(EngineError):
     """A model has no weights that can be pruned, or not those that were asked for."""
 

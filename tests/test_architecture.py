@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engines/tuning": {
         *{"artifact", "backends", "build", "inputs", "onnxruntime", "precision", "quantization", "runtime"},
     },
-    "engines/diagnostics": {"artifact", "backends", "build", "inputs", "onnxruntime", "precision", "runtime"},
+    "engines/diagnostics": {"artifact", "build", "inputs", "onnxruntime", "precision", "runtime"},
     "engines/compile": {
         *{"artifact", "backends", "build", "inputs", "onnxruntime", "runtime", "sparse", "tuning"},
     },

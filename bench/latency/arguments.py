@@ -66,9 +66,6 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--batch", type=_sizes, default=[1], metavar="N,N", help="samples a request; default: 1")
     group.add_argument("--threads", type=positive, metavar="N", help="threads of each engine; default: the library's")
     group.add_argument("--via", type=_vias, default=["process"], metavar="A,B", help="process,grpc; default: process")
-    group.add_argument(
-        "--layers", action="store_true", help="time each layer of the compiled model, and of the native one, in process"
-    )
     group.add_argument("--rounds", type=positive, default=15, metavar="N", help="turns of each setting; default: 15")
 
 

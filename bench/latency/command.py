@@ -17,7 +17,7 @@ from trtnode.bench.latency.subjects import LatencySubject, model_subjects, netwo
 from trtnode.bench.latency_report.page import render_page
 from trtnode.bench.latency_report.regression import compare_results
 from trtnode.bench.latency_report.results import LatencyResult, read_result
-from trtnode.bench.latency_report.tables import print_comparison, print_layers, print_result
+from trtnode.bench.latency_report.tables import print_comparison, print_result
 from trtnode.bench.networks.catalogue import NETWORKS
 from trtnode.engines.artifact.files import check_output, write_atomically
 from trtnode.engines.backends.build_options import BuildOptions
@@ -25,7 +25,6 @@ from trtnode.engines.backends.registry import only_builds_reason, resolve_engine
 from trtnode.engines.errors import NotRunHereError
 from trtnode.serving.cli.compile_flags import given_options
 from trtnode.serving.cli.terminal.console import open_console
-from trtnode.serving.errors import InvalidOptionError
 
 
 def bench_networks(arguments: argparse.Namespace) -> int:
@@ -33,7 +32,6 @@ def bench_networks(arguments: argparse.Namespace) -> int:
 
     Raises:
         BenchmarkError: There is no such network, or the file to compare with is no result.
-        InvalidOptionError: Two options exclude each other.
         EngineError: A network can't be compiled or run, or a file can't be written.
     """
     names = arguments.only or list(NETWORKS)
@@ -48,7 +46,6 @@ def bench_models(arguments: argparse.Namespace) -> int:
     Raises:
         PartitionError: A model can't be read.
         BenchmarkError: The inputs don't fit a model, or the file to compare with is no result.
-        InvalidOptionError: Two options exclude each other.
         EngineError: A model can't be compiled or run, or a file can't be read or written.
     """
     subjects = model_subjects(arguments.models, arguments.batch, arguments.inputs)
@@ -57,8 +54,6 @@ def bench_models(arguments: argparse.Namespace) -> int:
 
 def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], count: int) -> int:
     """Measure and report. An interruption reports the complete rounds; figures are in the JSON file as they come."""
-    if arguments.layers and "process" not in arguments.via:
-        raise InvalidOptionError("--layers", "layers are timed in process; add process to --via, or leave this out")
     engine = resolve_engine(arguments.engine)
     if reason := only_builds_reason(engine, BuildOptions()):
         raise NotRunHereError("bench", engine, reason)
@@ -71,7 +66,6 @@ def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], co
         via=arguments.via,
         threads=arguments.threads,
         rounds=arguments.rounds,
-        layers=arguments.layers,
         tune=arguments.tune,
         nan=arguments.nan,
         without_rewrites=given_options(arguments).get("no_optimize", ()),
@@ -118,7 +112,6 @@ def _save(file: pathlib.Path | None, result: LatencyResult) -> None:
 
 def _report(arguments: argparse.Namespace, result: LatencyResult, console: Console) -> None:
     print_result(result, console)
-    print_layers(result.layers, console)
     _save(arguments.json, result)
     if arguments.html:
         write_atomically(arguments.html, render_page(result).encode())

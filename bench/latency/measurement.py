@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from trtnode.bench.latency.agreement import Agreement, compare_answers
-from trtnode.bench.latency.candidate_process import TIMEOUT_S, CandidateProcess, Recipe
+from trtnode.bench.latency.candidate_process import CandidateProcess, Recipe
 from trtnode.bench.latency.interleaving import (
     Interleaving,
     Latencies,
@@ -25,10 +25,8 @@ from trtnode.bench.latency.interleaving import (
 from trtnode.bench.latency.plan import Plan
 from trtnode.bench.latency.recipes import compile_recipes, native_recipe, peer_recipes
 from trtnode.bench.latency.subjects import LatencySubject, write_at_batch
-from trtnode.bench.latency_report.results import NATIVE, LatencyResult, LatencyRow, LayerRow, LeftOut
+from trtnode.bench.latency_report.results import NATIVE, LatencyResult, LatencyRow, LeftOut
 from trtnode.bench.server_process import ServedFile, inference_call, running_server
-from trtnode.engines.build.subprocess_worker import SubprocessWorker
-from trtnode.engines.diagnostics.profiling import profile_layers
 from trtnode.engines.errors import EngineError
 from trtnode.serving.cli.run import save_arrays
 
@@ -85,8 +83,6 @@ class Measurement:
                 if "grpc" in self._plan.via:
                     turns |= self._turns_over_grpc(recipes, folder, running)
                 self._interleave(turns)
-            if self._plan.layers:
-                self._profile(recipes)
 
     def _prepare(self, folder: pathlib.Path) -> list[Recipe]:
         source, samples, calibration = (folder / name for name in ("model.onnx", "samples.npz", "calibration.npz"))
@@ -145,12 +141,6 @@ class Measurement:
             latencies = interleaving.latencies()
             self._result.rows.extend(self._row(way, latencies) for way in latencies)
 
-    def _profile(self, recipes: Sequence[Recipe]) -> None:
-        """Time layers of each setting in its own process, when nothing else runs."""
-        for recipe in recipes:
-            self._tell(f"layers of {recipe.setting}")
-            self._result.layers.extend(time_layers(self._subject, recipe))
-
     def _row(self, way: Way, latencies: Mapping[Way, Latencies]) -> LatencyRow:
         setting, via = way
         facts, times = self._facts[setting], latencies[way]
@@ -190,37 +180,3 @@ class Measurement:
 
     def _tell(self, what: str) -> None:
         self._step(f"{self._subject.name}, batch {self._subject.batch}: {what}")
-
-
-def time_layers(subject: LatencySubject, recipe: Recipe) -> list[LayerRow]:
-    """Time the layers of a model in one setting.
-
-    Returns:
-        The slowest first.
-
-    Raises:
-        EngineError: A library tells no times of layers, or doesn't run the model.
-    """
-    with SubprocessWorker() as worker:
-        stages = worker.call(profile_layers, TIMEOUT_S, recipe.model, subject.samples[0], recipe.threads)
-    whole = sum(layer.us for stage in stages for layer in stage.layers)
-    rows = [
-        LayerRow(
-            network=subject.name,
-            setting=recipe.setting,
-            batch=subject.batch,
-            stage=stage.stage,
-            engine=stage.engine,
-            stage_us=stage.stage_us,
-            layer=layer.name,
-            nodes=layer.nodes,
-            kind=layer.kind,
-            precision=layer.precision,
-            kernel=layer.kernel,
-            us=layer.us,
-            share=100 * layer.us / whole if whole else 0.0,
-        )
-        for stage in stages
-        for layer in stage.layers
-    ]
-    return sorted(rows, key=lambda row: row.us, reverse=True)

@@ -19,7 +19,6 @@ class Plan:
         via: process, grpc or both.
         threads: Threads of each engine; None for the libraries' choice.
         rounds: Turns of each setting.
-        layers: True to time layers, too.
         tune: True to compile with ``--tune``.
         nan: As ``--nan``; None leaves it to the default.
         without_rewrites: Equal rewrites to leave out.
@@ -31,7 +30,6 @@ class Plan:
     via: Sequence[str]
     threads: int | None
     rounds: int
-    layers: bool = False
     tune: bool = False
     nan: NanAnswer | None = None
     without_rewrites: tuple[str, ...] = ()
@@ -44,7 +42,6 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """Number of steps of a model's measurement: compiling, loading, rounds, and layers."""
+        """Number of steps of a model's measurement: compiling, loading and rounds."""
         compiled = len(self.precisions)
-        profiled = 1 + compiled if self.layers else 0
-        return compiled + (1 + compiled + len(self.peers)) + self.rounds + profiled
+        return compiled + (1 + compiled + len(self.peers)) + self.rounds

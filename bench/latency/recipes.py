@@ -12,7 +12,6 @@ from trtnode.bench.latency.openers import Opener, open_compiled, open_onnxruntim
 from trtnode.bench.latency.plan import Plan
 from trtnode.bench.latency_report.results import NATIVE
 from trtnode.engines.artifact.cache import EngineCache
-from trtnode.engines.backends.build_options import TensorRtOptions
 from trtnode.engines.backends.names import PRECISION_NAMES
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
@@ -79,7 +78,6 @@ def compile_recipes(
                 tune=plan.tune,
                 no_optimize=plan.without_rewrites,
                 threads=plan.threads,
-                tensorrt=TensorRtOptions(details=plan.layers),
                 calibration=Calibration(data=str(calibration)),
             )
             start = time.perf_counter()

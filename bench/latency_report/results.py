@@ -90,41 +90,6 @@ class LeftOut:
     reason: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LayerRow:
-    """One layer of a model in one setting.
-
-    Attributes:
-        network: The model's name.
-        setting: native, or a precision of this project.
-        batch: Samples per request.
-        stage: Name of the segment, or of the native stage between two.
-        engine: The stage's engine with its version; native for ONNX Runtime.
-        stage_us: Microseconds of the whole stage, without the cost of timing its layers; None if all is native.
-        layer: The library's name of the layer.
-        nodes: The ONNX nodes that it computes, as far as the library says.
-        kind: The library's name of its type.
-        precision: Its precision; empty if the library doesn't say.
-        kernel: The implementation; empty if the library doesn't say.
-        us: Microseconds, a median over runs.
-        share: Of the time of all layers of the model, in %.
-    """
-
-    network: str
-    setting: str
-    batch: int
-    stage: str
-    engine: str
-    stage_us: float | None
-    layer: str
-    nodes: tuple[str, ...]
-    kind: str
-    precision: str
-    kernel: str
-    us: float
-    share: float
-
-
 @dataclasses.dataclass(slots=True, kw_only=True)
 class LatencyResult:
     """Result of a run, which grows during the measurement.
@@ -133,14 +98,12 @@ class LatencyResult:
         environment: See ``describe_environment``.
         rows: In the order of measurement.
         left_out: Settings that could not be measured, with reasons.
-        layers: By model and setting, the slowest layer first; empty unless requested.
         complete: True if the run was not interrupted.
     """
 
     environment: dict[str, Any]
     rows: list[LatencyRow] = dataclasses.field(default_factory=list)
     left_out: list[LeftOut] = dataclasses.field(default_factory=list)
-    layers: list[LayerRow] = dataclasses.field(default_factory=list)
     complete: bool = False
 
     def find(self, key: RowKey) -> LatencyRow | None:

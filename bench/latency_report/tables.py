@@ -16,7 +16,6 @@ from trtnode.bench.latency_report.results import (
     NATIVE,
     LatencyResult,
     LatencyRow,
-    LayerRow,
     compiled_with,
     geometric_means,
     group_rows,
@@ -209,45 +208,3 @@ def _number(value: float | None, form: str) -> str:
 def _listed(rows: Sequence[LatencyRow]) -> str:
     named = [f"{row.network} {row.setting} {row.via} batch {row.batch}" for row in rows[:LISTED]]
     return ", ".join(named) + (f" and {len(rows) - LISTED} more" if len(rows) > LISTED else "")
-
-
-LISTED_LAYERS = 40
-"""Largest number of layers in a table; the JSON has all."""
-
-LAYER_LEGEND = (
-    "us: median of a layer, by the library's own clock. share: of all layers; timing them makes small ones slower, so "
-    "take shares, not sums. stage us: of the whole stage without that cost. A layer is called by the ONNX nodes that "
-    "it computes, as far as the library tells."
-)
-
-
-def print_layers(rows: Sequence[LayerRow], console: Console) -> None:
-    """Print a table per model and setting; nothing if no layers were timed."""
-    for (network, setting, batch), group in itertools.groupby(rows, lambda r: (r.network, r.setting, r.batch)):
-        of_one = list(group)
-        console.print(_layer_table(f"Layers: {network}, {setting}, batch {batch}", of_one[:LISTED_LAYERS]))
-        rest = of_one[LISTED_LAYERS:]
-        if rest:
-            console.print(f"and {len(rest)} more with {sum(row.share for row in rest):.1f} % of the time", markup=False)
-    if rows:
-        console.print(LAYER_LEGEND, markup=False)
-
-
-def _layer_table(title: str, rows: Sequence[LayerRow]) -> Table:
-    table = Table(box=box.SIMPLE, title=escape(title), title_justify="left")
-    for heading in ("stage", "engine", "stage us", "layer", "type", "us", "share", "in", "kernel"):
-        is_figure = heading in ("stage us", "us", "share")
-        table.add_column(heading, justify="right" if is_figure else "left", no_wrap=is_figure, overflow="fold")
-    for row in rows:
-        table.add_row(
-            escape(row.stage),
-            escape(row.engine),
-            "" if row.stage_us is None else f"{row.stage_us:.1f}",
-            escape(" + ".join(row.nodes) or row.layer),
-            escape(row.kind),
-            f"{row.us:.1f}",
-            f"{row.share:.1f} %",
-            row.precision,
-            escape(row.kernel),
-        )
-    return table

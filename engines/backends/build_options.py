@@ -39,13 +39,10 @@ class TensorRtOptions:
             check=target_problem,
         ),
     ] = ()
-    details: bool = False
-    """Keep the precision and kernel of each layer in the engine, for profiling."""
 
     def chosen(self) -> list[str]:
-        """Return the names of the options that differ from their defaults, except ``details``, which no user gives."""
-        options = [f for f in dataclasses.fields(self) if f.name != "details"]
-        return [f.name for f in options if getattr(self, f.name) != f.default]
+        """Return the names of the options that differ from their defaults."""
+        return [f.name for f in dataclasses.fields(self) if getattr(self, f.name) != f.default]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,8 @@ AskedPrecision: TypeAlias = Literal[PrecisionName, "auto"]
 
 NanAnswer: TypeAlias = Literal["native", "engine"]
 
+CalibrationMethod: TypeAlias = Literal["mean", "minmax", "moving-average", "entropy", "percentile"]
+
 TargetName: TypeAlias = Literal["sm75", "sm80", "sm86", "sm89", "sm120", "sm121"]
 
 RewriteName: TypeAlias = Literal[
@@ -69,8 +71,7 @@ ONLY_ON_THE_GPU = {
 }
 """Compute capabilities of GPUs that TensorRT alone builds for, on a machine that has one; and GPUs that have them."""
 
-CALIBRATION_METHODS = ("mean", "minmax", "moving-average", "entropy", "percentile")
-"""Built-in ones. Installed packages may add others."""
+CALIBRATION_METHODS: tuple[CalibrationMethod, ...] = get_args(CalibrationMethod)
 
 RANGES_SUFFIX = ".json"
 """Of a calibration table; samples are never JSON."""

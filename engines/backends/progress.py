@@ -20,7 +20,6 @@ class Progress:
         total: Steps.
         limit_s: Seconds that the work may take from now on; None leaves it at the limit that it has.
         what: The work of the next step, for people; empty where the phase says it.
-        left_s: Seconds that the rest is expected to take; None where only the pace of the steps can tell.
     """
 
     phase: str
@@ -28,7 +27,6 @@ class Progress:
     total: int
     limit_s: float | None = None
     what: str = ""
-    left_s: float | None = None
 
 
 Listener = Callable[[Progress], object]

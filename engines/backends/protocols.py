@@ -15,7 +15,6 @@ import onnx_ir as ir
 
 from trtnode.engines.artifact.envelope import Device, Envelope, Place
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.layer_times import LayerTime
 from trtnode.engines.errors import BuildError
 from trtnode.partitioner.cut.labels import SUPPORTED, Verdict
 from trtnode.partitioner.cut.options import Allowance
@@ -51,14 +50,12 @@ class PrecisionSupport:
         effective: The precision that it computes in, by the precision that is asked for, without those that it lacks.
         typed: Precisions that the types of a model ask for; the others are asked for by ``BuildOptions.precision``.
         accelerated: Precisions that this device computes in hardware, faster than float32.
-        boundary_precisions: Precisions in which its engines hand tensors to each other without a conversion.
         lacking: Precisions that the library has and a GPU that is built for lacks, each with the GPUs, in a few words.
     """
 
     effective: Mapping[str, str]
     typed: frozenset[str] = frozenset()
     accelerated: frozenset[str] = frozenset()
-    boundary_precisions: frozenset[str] = frozenset()
     lacking: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -146,13 +143,6 @@ class Engine(abc.ABC):
         """Return the kernels that were compiled so far, or taken; empty where the library compiles none."""
         return b""
 
-    def layer_times(self) -> Sequence[LayerTime]:
-        """Return the layers of the last run in order, without those that the library has joined to others.
-
-        None where the library doesn't tell, or the engine was loaded without ``profiling_options``.
-        """
-        return ()
-
 
 class Backend(abc.ABC):
     """One engine library.
@@ -166,8 +156,6 @@ class Backend(abc.ABC):
         reads_links: True if weights of the models that it builds from may lie in files with several hard links.
         reads_models: True if ``read_model`` reads models of many nodes in order, and infers shapes of its own.
         build_options: Names of the ``TensorRtOptions`` that its builder takes.
-        profiling_options: An engine that is loaded with these options in its envelope reports the times of its layers,
-            and runs slower than others.
     """
 
     name: str
@@ -178,7 +166,6 @@ class Backend(abc.ABC):
     reads_links = False
     reads_models = False
     build_options: frozenset[str] = frozenset()
-    profiling_options: Mapping[str, str] = {}
 
     @abc.abstractmethod
     def version(self) -> str:

@@ -51,8 +51,7 @@ class ReferenceBackend(Backend):
 
     def precision_support(self, options: BuildOptions | None = None) -> PrecisionSupport:
         """Return the types of models, none of which is faster than another."""
-        half = frozenset({"fp16"})
-        return PrecisionSupport(effective={"fp32": "fp32", "fp16": "fp16"}, typed=half, boundary_precisions=half)
+        return PrecisionSupport(effective={"fp32": "fp32", "fp16": "fp16"}, typed=frozenset({"fp16"}))
 
     def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
         """Check that the reference loads the model, and return the model itself.

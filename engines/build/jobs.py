@@ -382,7 +382,7 @@ def _difference(segment: BuiltSegment, engine: Engine, one: _Compared) -> str | 
     sample = one.values
     engine.bind([input_buffer(sample, s) for s in engine.inputs], None)
     for spec, actual in zip(engine.outputs, engine.run(), strict=True):
-        expected = input_buffer(sample, spec) if spec.dtype == ir.DataType.FLOAT16 else sample[spec.name]
+        expected = sample[spec.name]
         problem = find_difference(expected, actual, quantized=segment.quantized)
         if problem is None and segment.steps is not None:
             problem = find_excess(expected, one.others[spec.name], actual, step=segment.steps.get(spec.name))

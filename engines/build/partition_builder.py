@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections.abc import Mapping
 
-from trtnode.engines.artifact.cache import engine_key
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.build.bisection import Budget, Trial, find_culprits
@@ -26,34 +24,6 @@ BUILDING = "Building"
 """Phase of progress; its steps are nodes."""
 
 
-PACE_S = 0.02
-"""Seconds that a node takes to build, before any was built here."""
-
-
-class _Pace:
-    """Expects builds to take as long as those before took here, for each node. The cache remembers that."""
-
-    def __init__(self, context: CompileContext) -> None:
-        cache = context.cache
-        self._cache = None if cache is None or cache.shared is not None else cache  # other machines aren't as fast
-        self._key = engine_key(kind="pace of builds", engine=context.options.engine)
-        record = self._cache.get_record(self._key) if self._cache else None
-        try:
-            self._node_s = PACE_S if record is None else float(record["node_s"])
-        except (KeyError, TypeError, ValueError):
-            self._node_s = PACE_S
-
-    def expect_s(self, nodes: int) -> float:
-        """Return the seconds that a build of so many nodes should take."""
-        return nodes * self._node_s
-
-    def learn(self, nodes: int, seconds: float) -> None:
-        """Take a build into account, as much as all before it."""
-        self._node_s = (self._node_s + seconds / nodes) / 2
-        if self._cache:
-            self._cache.put_record(self._key, {"node_s": round(self._node_s, 6)})
-
-
 class PartitionBuilder:
     """The float32 engines of the partitions that one compilation attempts.
 
@@ -67,7 +37,6 @@ class PartitionBuilder:
         self._checked: set[str] = set()
         self._emptied: set[str] = set()
         self._budget = Budget()
-        self._pace = _Pace(context)
 
     def build(self, partition: Partition) -> tuple[dict[str, BuiltEngine], dict[str, Verdict]]:
         """Find or build the engine of each segment.
@@ -80,9 +49,8 @@ class PartitionBuilder:
         done, nodes = 0, sum(len(segment.nodes) for segment in partition.segments)
         for segment in partition.segments:
             what = f"{segment.name}, {counted(len(segment.nodes), 'node')}"
-            report(Progress(BUILDING, done, nodes, what=what, left_s=self._pace.expect_s(nodes - done)))
+            report(Progress(BUILDING, done, nodes, what=what))
             done += len(segment.nodes)
-            began = time.monotonic()
             outcome = self._builder.find_or_build(partition.graph, segment)
             if isinstance(outcome, Refusal):
                 trial = self._try_check if outcome.code == ReasonCode.INACCURATE else self._try_build
@@ -90,8 +58,6 @@ class PartitionBuilder:
                 refused.update(verdicts(segment, outcome))
             else:
                 engines[segment.name] = outcome
-                if not outcome.cached:
-                    self._pace.learn(len(segment.nodes), time.monotonic() - began)
         report(Progress(BUILDING, nodes, nodes))
         return engines, refused
 

@@ -64,7 +64,7 @@ def embed(
         report,
         precision=precision,
         unchecked=context.unchecked,
-        memory=plan_memory(partition, engine_bytes=engine_bytes),
+        memory=plan_memory(partition.graph, engine_bytes=engine_bytes),
         sizes=context.related_shapes(partition.graph),
     )
     model = built.embed()
@@ -99,7 +99,7 @@ def with_sizes(compiled: CompiledModel, partition: Partition, profile: Profile) 
         compiled.report,
         estimates=report.estimates,
         boundary_bytes=report.boundary_bytes,
-        memory=plan_memory(sized, engine_bytes=compiled.engine_bytes),
+        memory=plan_memory(sized.graph, engine_bytes=compiled.engine_bytes),
     )
     return dataclasses.replace(compiled, report=report)
 
@@ -127,7 +127,7 @@ def without_engines(context: CompileContext, partition: Partition, *, built_now:
     form = NativeForm(path=source.path) if nodes else native_form(context, partition.graph)
     model = embed_engines(graph, (), {}, outside=True) if nodes else _as_it_is(form.path, context.options.partition)
     report = with_reference_labels(partition, nodes).report(model=source.origin.name, engine=context.engine)
-    report = dataclasses.replace(report, rewrites=form.rewrites, memory=plan_memory(partition, engine_bytes=0))
+    report = dataclasses.replace(report, rewrites=form.rewrites, memory=plan_memory(partition.graph, engine_bytes=0))
     return CompiledModel(
         model=_stamped(model, source, report, nodes),
         report=report,

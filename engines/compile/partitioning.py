@@ -105,7 +105,7 @@ def _partition_for(
         labelled_by=labelled_by,
         compiled_before=compiled_before,
         tuning=tuning,
-        memory=plan_memory(partition),
+        memory=plan_memory(partition.graph),
     )
 
 

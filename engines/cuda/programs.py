@@ -188,7 +188,7 @@ class StreamProgram:
 def _retire(programs: Mapping[int, StreamProgram]) -> None:
     """Leave programs to the next user of their stream: the garbage collector may call this in any thread."""
     for program in programs.values():
-        program.stream.retired.put(program)
+        program.stream.retired.put(program.free)
 
 
 def open_alone(engine: GpuEngine) -> GpuPrograms:

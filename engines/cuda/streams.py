@@ -88,14 +88,6 @@ class Arena:
                 user.place(self.address, size)
 
 
-class Freed(Protocol):
-    """An owner of memory of the GPU, or of page-locked memory."""
-
-    def free(self) -> None:
-        """Give the memory back. The context must be current, and the stream idle."""
-        ...
-
-
 class GpuStage(Protocol):
     """A stage of a model on one stream. It enqueues its work, and waits only for tensors that it reads on the host.
 
@@ -154,7 +146,7 @@ class ExecutionStream:
         cuda_stream: Of pycuda. It is never the default stream, for which TensorRT would wait.
         handle: The number by which libraries take the CUDA stream.
         arena: Scratch memory of all execution contexts on this stream.
-        retired: Owners of memory that is freed when the stream is idle.
+        retired: Calls that free memory, for when the stream is idle.
     """
 
     def __init__(self, index: int, device: CudaDevice) -> None:
@@ -163,13 +155,13 @@ class ExecutionStream:
         self.cuda_stream: Any = device.driver.Stream(1)  # non-blocking: it doesn't wait for the default stream
         self.handle: int = self.cuda_stream.handle
         self.arena = Arena(device.driver)
-        self.retired: queue.SimpleQueue[Freed] = queue.SimpleQueue()
+        self.retired: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def sweep(self) -> None:
         """Free retired memory. The context must be current, and the stream idle."""
         with contextlib.suppress(queue.Empty):
             while True:
-                self.retired.get_nowait().free()
+                self.retired.get_nowait()()
 
 
 class StreamPool:

@@ -1,7 +1,7 @@
-"""Finds where a compiled model leaves its reference, and times the layers of its stages.
+"""Finds where a compiled model leaves its reference, from stage to stage.
 
 Takes: compiled models, references and inputs.
-Gives: ``Alignment``, and the layers of each stage with their times.
+Gives: ``Alignment``.
 Promises: runs in processes that serve no requests.
-Imports: artifact, backends, build, inputs, onnxruntime, precision, runtime.
+Imports: artifact, build, inputs, onnxruntime, precision, runtime.
 """

@@ -54,7 +54,6 @@ class NativeSession:
         unfused: bool = False,
         exact: bool = True,
         memory_pattern: bool = True,
-        profile_to: pathlib.Path | None = None,
         operators: pathlib.Path | None = None,
         name: str = "model",
     ) -> None:
@@ -68,7 +67,6 @@ class NativeSession:
             unfused: Compute what stands between DequantizeLinear and QuantizeLinear in floating point.
             exact: Keep sums of 8-bit products exact on this processor. ONNX Runtime's defaults don't on all.
             memory_pattern: Learn from a run which memory the next one takes. It costs memory, and saves 0.1 us a node.
-            profile_to: The prefix of the file that gets the times of all nodes. Runs are slower then.
             operators: A library of custom operators that the model may use, beside those in use.
             name: For messages.
 
@@ -84,7 +82,7 @@ class NativeSession:
         for number, setting in enumerate(settings, 1):
             try:
                 given = new_options({**options, **setting}, threads, optimize=optimize, memory_pattern=memory_pattern)
-                session = _open(source, given, profile_to, operators)
+                session = _open(source, given, operators)
                 break
             except Exception as error:  # the binding has a class of its own for each status code
                 if number == len(settings):
@@ -146,10 +144,6 @@ class NativeSession:
             if 0 in shape:
                 problem = f"{name!r} has no elements, and ONNX Runtime's {operator} behind it would end the process."
                 raise ExecutionError(f"{problem} Send at least one.")
-
-    def end_profiling(self) -> pathlib.Path:
-        """Write the times of all runs, as JSON in Chrome's trace format."""
-        return pathlib.Path(self._session.end_profiling())
 
     def bind(self, buffers: Mapping[str, np.ndarray]) -> BoundSession:
         """Bind this session to fixed buffers, among which are all its inputs and outputs."""
@@ -216,11 +210,9 @@ def new_options(
     return options
 
 
-def _open(source: str | bytes, options: Any, profile_to: pathlib.Path | None, operators: pathlib.Path | None) -> Any:
+def _open(source: str | bytes, options: Any, operators: pathlib.Path | None) -> Any:
     """Open an ``onnxruntime.InferenceSession``; it raises whatever the library raises."""
     onnxruntime.set_default_logger_severity(4)  # errors are raised, and warnings help no user
-    if profile_to is not None:
-        options.enable_profiling, options.profile_file_prefix = True, str(profile_to)
     if operators is not None:
         options.register_custom_ops_library(str(operators))
     try:

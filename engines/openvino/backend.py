@@ -6,7 +6,7 @@ import functools
 import importlib.metadata
 import pathlib
 import pkgutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -39,7 +39,6 @@ class OpenVinoBackend(Backend):
     name = "openvino"
     trusted_ops = TRUSTED_OPS
     reads_links = True
-    profiling_options: Mapping[str, str] = {"PERF_COUNT": "YES"}
     clamped_ops = CLAMPED_OPS
 
     def unavailable_reason(self) -> str | None:

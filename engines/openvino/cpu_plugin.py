@@ -74,11 +74,7 @@ class CpuPlugin:
             told = {precision: self._inference_precision(hint) for precision, hint in hints.items()}
             capabilities = self._core.get_property(DEVICE, "OPTIMIZATION_CAPABILITIES")
             accelerated = frozenset(CAPABILITIES[name] for name in capabilities if name in CAPABILITIES)
-        return PrecisionSupport(
-            effective={**told, "int8": "int8"},
-            accelerated=accelerated,
-            boundary_precisions=frozenset({"fp16"} if told["fp16"] == "fp16" else ()),
-        )
+        return PrecisionSupport(effective={**told, "int8": "int8"}, accelerated=accelerated)
 
     def build(self, model: pathlib.Path, properties: Mapping[str, str]) -> bytes:
         """Compile an ONNX file for this processor and export the result."""

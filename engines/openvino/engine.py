@@ -8,7 +8,6 @@ executor answers natively, unless only its order counts: see ``wide_integers``.
 
 from __future__ import annotations
 
-import datetime
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.engines.backends.layer_times import LayerTime, precision_name
 from trtnode.engines.backends.protocols import Buffer, Engine
 from trtnode.engines.errors import EngineRejectedError, ExecutionError, OutOfRangeError
 from trtnode.engines.openvino.indices import Bound
@@ -138,17 +136,6 @@ class OpenVinoEngine(Engine):
         """Return whether an array is a result of this model as it was handed out."""
         return made_by(array, self._compiled)
 
-    def layer_times(self) -> list[LayerTime]:
-        """Return the times of the last run; none where the engine was loaded without ``PERF_COUNT``."""
-        executed = [i for i in self._request.get_profiling_info() if i.status == ov.ProfilingInfo.Status.EXECUTED]
-        return [_layer_time(info, self._originals.get(info.node_name, "")) for info in executed]
-
-    @functools.cached_property
-    def _originals(self) -> dict[str, str]:
-        """The names of the ONNX nodes that each layer computes, joined by commas."""
-        layers = self._compiled.get_runtime_model().get_ordered_ops()
-        return {op.get_friendly_name(): op.get_rt_info()["originalLayersNames"].astype(str) for op in layers}
-
     def fork(self) -> OpenVinoEngine:
         """Return another request of the same compiled model."""
         return OpenVinoEngine(self._compiled, self.inputs, self.outputs, self._blob, self._bounds, self._saturated)
@@ -156,18 +143,6 @@ class OpenVinoEngine(Engine):
 
 def _out_of_range() -> OutOfRangeError:
     return OutOfRangeError("int64_range", "An int64 input holds a value that does not fit into 32 bits.")
-
-
-def _layer_time(info: Any, originals: str) -> LayerTime:
-    kernel, _, precision = info.exec_type.rpartition("_")
-    return LayerTime(
-        name=info.node_name,
-        nodes=tuple(filter(None, originals.split(","))),
-        kind=info.node_type,
-        precision=precision_name(precision),
-        kernel=kernel,
-        us=info.real_time / datetime.timedelta(microseconds=1),
-    )
 
 
 def check_bindings(kind: str, ports: Sequence[Any], specs: Sequence[TensorSpec]) -> None:

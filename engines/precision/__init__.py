@@ -2,5 +2,5 @@
 
 Takes: a segment's model, a setting that names the precision of each node, and a calibration table. Gives: the model in
 these precisions; figures of answers, and whether they meet a budget. Promises: the interface of a segment keeps its
-types, except where two engines agree on float16. Imports: backends, quantization.
+types. Imports: backends, quantization.
 """

@@ -42,7 +42,6 @@ def to_half(
     *,
     keep: Collection[str] = (),
     ranges: Ranges | None = None,
-    boundary: Collection[str] = (),
 ) -> onnx.ModelProto:
     """Convert a model's float32 operators.
 
@@ -56,33 +55,12 @@ def to_half(
         keep: First outputs of nodes that stay float32.
         ranges: Smallest and largest value of tensors. For float16, operators that touch a tensor outside of its range
             stay float32.
-        boundary: Inputs and outputs of the model that get the other type; the rest keep theirs.
 
     Returns:
         A new model. Operators with subgraphs, of other domains, or without a float16 form stay as they are.
     """
     inferred = onnx.shape_inference.infer_shapes(model)
-    return _Conversion(inferred, precision, keep, ranges or {}, boundary).run()
-
-
-def half_interface(
-    model: onnx.ModelProto, precision: str, *, keep: Collection[str] = (), ranges: Ranges | None = None
-) -> frozenset[str]:
-    """Find the inputs and outputs with which converted operators compute.
-
-    As the ``boundary`` of ``to_half`` they cost no accuracy, because the converted model rounds them anyway.
-
-    Args:
-        model: As for ``to_half``.
-        precision: As for ``to_half``.
-        keep: As for ``to_half``.
-        ranges: As for ``to_half``.
-
-    Returns:
-        Names of inputs that some converted node reads, and of outputs that one makes.
-    """
-    inferred = onnx.shape_inference.infer_shapes(model)
-    return _Conversion(inferred, precision, keep, ranges or {}, ()).half_interface()
+    return _Conversion(inferred, precision, keep, ranges or {}).run()
 
 
 def holds_halves(model: onnx.ModelProto, precision: str) -> bool:
@@ -96,15 +74,12 @@ def holds_halves(model: onnx.ModelProto, precision: str) -> bool:
 class _Conversion:
     """One conversion. A float32 value has up to two versions, the second of which gets a name of its own."""
 
-    def __init__(
-        self, model: onnx.ModelProto, precision: str, keep: Collection[str], ranges: Ranges, boundary: Collection[str]
-    ) -> None:
+    def __init__(self, model: onnx.ModelProto, precision: str, keep: Collection[str], ranges: Ranges) -> None:
         graph = model.graph
         self._model = model
         self._precision = precision
         self._keep = frozenset(keep)
         self._ranges = ranges if precision == "fp16" else {}
-        self._boundary = frozenset(boundary) - set(captured_names(graph.node))
         self._opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
         self._weights = {t.name: t for t in graph.initializer}
         infos = {v.name: v for v in (*graph.input, *graph.output, *graph.value_info)}
@@ -114,31 +89,21 @@ class _Conversion:
         self._dequantized = {o for node in graph.node if node.op_type == "DequantizeLinear" for o in node.output}
         names = (name for node in graph.node for name in (node.name, *node.output))
         self._new = NewNames([*infos, *self._weights, *names])
-        self._names: dict[tuple[str, bool], str] = {}
+        self._names: dict[str, str] = {}
         self._present: set[tuple[str, bool]] = set()
         self._nodes: list[onnx.NodeProto] = []
         self._halves: list[onnx.TensorProto] = []
 
     def run(self) -> onnx.ModelProto:
         graph = self._model.graph
-        self._present.update((v.name, v.name in self._boundary) for v in graph.input)
+        self._present.update((v.name, False) for v in graph.input)
         self._present.update((name, False) for name in self._weights)
         for node in graph.node:
             self._add(node)
         for output in graph.output:
             if output.name in self._floats:
-                self._version(output.name, half=output.name in self._boundary)
+                self._version(output.name, half=False)
         return self._assembled()
-
-    def half_interface(self) -> frozenset[str]:
-        graph = self._model.graph
-        read, made = set[str](), set[str]()
-        for node in graph.node:
-            inputs, outputs = self._half_slots(node) or (frozenset(), frozenset())
-            read.update(node.input[i] for i in inputs)
-            made.update(node.output[i] for i in outputs)
-        names = {v.name for v in graph.input} & read | {v.name for v in graph.output} & made
-        return frozenset(names & self._floats).difference(captured_names(graph.node))
 
     def _add(self, node: onnx.NodeProto) -> None:
         slots = self._half_slots(node)
@@ -193,14 +158,12 @@ class _Conversion:
         return not _fits(max(abs(low), abs(high)), LARGEST / HEADROOM)
 
     def _name(self, name: str, *, half: bool) -> str:
-        """Return the name of a version. The version that the model's users see keeps the value's name."""
-        if half == (name in self._boundary):
+        """Return the name of a version. That of float32 keeps the value's name."""
+        if not half:
             return name
-        key = (name, half)
-        if key not in self._names:
-            suffix = self._precision if half else "fp32"
-            self._names[key] = self._new(f"{name}__{suffix}")
-        return self._names[key]
+        if name not in self._names:
+            self._names[name] = self._new(f"{name}__{self._precision}")
+        return self._names[name]
 
     def _version(self, name: str, *, half: bool) -> str:
         """Return the name of a version, and add a missing one: as a weight in the other type, or behind a Cast."""
@@ -229,9 +192,6 @@ class _Conversion:
         read = {*(i for n in self._nodes for i in n.input), *captured_names(self._nodes)}
         read |= {v.name for v in (*graph.input, *graph.output)}
         graph.initializer.extend(t for t in (*self._weights.values(), *self._halves) if t.name in read)
-        for value in (*graph.input, *graph.output):
-            if value.name in self._boundary & self._floats:
-                value.type.tensor_type.elem_type = HALF_TYPES[self._precision]
         graph.value_info.extend(v for v in self._model.graph.value_info if v.name not in self._floats)
         graph.value_info.extend(self._float_infos({v.name for v in (*graph.input, *graph.output)}))
         return result

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from trtnode.engines.backends.names import (
-    CALIBRATION_METHODS,
     PRECISION_NAMES,
     RANGES_SUFFIX,
     AskedPrecision,
+    CalibrationMethod,
     PrecisionName,
 )
 from trtnode.partitioner.options import Option
@@ -81,14 +81,7 @@ class Calibration:
             metavar="FILE",
         ),
     ] = None
-    method: Annotated[
-        str,
-        Option(
-            f"How ranges follow from samples: {', '.join(CALIBRATION_METHODS)}, or an installed method.",
-            name="calibration_method",
-            metavar="M",
-        ),
-    ] = "mean"
+    method: Annotated[CalibrationMethod, Option("How ranges follow from samples.", name="calibration_method")] = "mean"
     percentile: Annotated[
         float,
         Option(

@@ -14,23 +14,18 @@ import onnx_ir as ir
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.protocols import Backend, PrecisionSupport
 from trtnode.engines.errors import PrecisionError, QuantizationError
-from trtnode.engines.precision.boundary_types import typed
-from trtnode.engines.precision.float16 import captured_names, half_interface, holds_halves, to_half
+from trtnode.engines.precision.float16 import holds_halves, to_half
 from trtnode.engines.precision.rules import CALIBRATED, EXACTNESS, PRECISIONS, QUANTIZED, WEIGHTS_ALONE
 from trtnode.engines.quantization.opset_raising import raised_copy
 from trtnode.engines.quantization.qdq_writer import is_quantized, quantize, scheme_for
 from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.engines.quantization.weight_blocks import store_in_blocks
 from trtnode.partitioner.cut.segments import Segment
-from trtnode.partitioner.graph.view import TensorSpec, specs
 
 logger = logging.getLogger(__name__)
 
 BFLOAT16_VERSIONS = (22, 10)
 """The first opset in which all convolutions and poolings have bfloat16, and its file format."""
-
-BOUNDARY_PRECISION = "fp16"
-"""The precision that boundary tensors between two engines may have."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +36,11 @@ class Setting:
         asked: The precision that the user asked for.
         nodes: Precision of each of its nodes, in order; none for all float32.
         table: Ranges of tensors that are quantized, or may leave float16's range.
-        fp16_boundaries: Names of inputs and outputs that are float16, because other engines hold them so as well.
     """
 
     asked: str = "fp32"
     nodes: tuple[str, ...] = ()
     table: CalibrationTable | None = None
-    fp16_boundaries: frozenset[str] = frozenset()
 
     @property
     def is_float32(self) -> bool:
@@ -67,11 +60,7 @@ class Setting:
     def key(self) -> str:
         """Tells settings apart where engines are kept."""
         nodes = [] if self.is_float32 else self.nodes
-        return json.dumps([self.asked, nodes, self.ranges_sha256, sorted(self.fp16_boundaries)])
-
-    def bindings(self, values: tuple[ir.Value, ...]) -> tuple[TensorSpec, ...]:
-        """Return inputs or outputs of a segment, with the types that its engine has there."""
-        return typed(specs(values), dict.fromkeys(self.fp16_boundaries, ir.DataType.FLOAT16))
+        return json.dumps([self.asked, nodes, self.ranges_sha256])
 
     def by_node(self, segment: Segment) -> dict[str, str]:
         """Return the precision of each node by identity; empty where all are float32."""
@@ -139,12 +128,8 @@ def transform(model: onnx.ModelProto, segment: Segment, setting: Setting, backen
     result = _quantized(model, segment, setting, backend)
     for precision in sorted(_floats(by_node) & support.typed):
         keep, ranges = _others(segment, by_node, precision), _ranges(setting)
-        boundary = setting.fp16_boundaries if precision == BOUNDARY_PRECISION else ()
-        result = to_half(_raised(result, precision), precision, keep=keep, ranges=ranges, boundary=boundary)
+        result = to_half(_raised(result, precision), precision, keep=keep, ranges=ranges)
     floats_in = _hint(by_node, support)
-    if setting.fp16_boundaries and floats_in == BOUNDARY_PRECISION:
-        keep = _others(segment, {}, BOUNDARY_PRECISION)
-        result = to_half(result, BOUNDARY_PRECISION, keep=keep, boundary=setting.fp16_boundaries)
     written = [precision for precision in _floats(by_node) & support.typed if holds_halves(result, precision)]
     typed = min(written, key=EXACTNESS.__getitem__, default=floats_in)
     quantized = [p for p in PRECISIONS if p in QUANTIZED.intersection(by_node.values()) and is_quantized(result)]
@@ -153,32 +138,6 @@ def transform(model: onnx.ModelProto, segment: Segment, setting: Setting, backen
         floats=floats_in,
         effective=next(iter(quantized), typed),
         is_float32=result is model and floats_in == "fp32",
-    )
-
-
-def computed_in_half(model: onnx.ModelProto, segment: Segment, setting: Setting, backend: Backend) -> frozenset[str]:
-    """Find the inputs and outputs of a segment that its engine computes with in float16.
-
-    Args:
-        model: The segment, in float32.
-        segment: Its nodes.
-        setting: A precision for each node.
-        backend: The library that will build it.
-
-    Returns:
-        Names that ``Setting.fp16_boundaries`` may have; none where engines of this library take float32 alone.
-    """
-    support = backend.precision_support()
-    by_node = setting.by_node(segment)
-    if BOUNDARY_PRECISION not in support.boundary_precisions or BOUNDARY_PRECISION not in by_node.values():
-        return frozenset()
-    if BOUNDARY_PRECISION not in support.typed:
-        interface = (*segment.inputs, *segment.outputs) if _hint(by_node, support) == BOUNDARY_PRECISION else ()
-        floats = frozenset(v.name or "" for v in interface if v.dtype == ir.DataType.FLOAT)
-        return floats.difference(captured_names(model.graph.node))
-    quantized = _quantized(model, segment, setting, backend)
-    return half_interface(
-        quantized, BOUNDARY_PRECISION, keep=_others(segment, by_node, BOUNDARY_PRECISION), ranges=_ranges(setting)
     )
 
 

@@ -66,7 +66,7 @@ def calibrate(
     Args:
         model: The FP32 model.
         dataset: Samples of its inputs.
-        method: ``mean``, ``minmax``, ``moving-average``, ``entropy``, ``percentile``, or an installed one's name.
+        method: One of ``CALIBRATION_METHODS``.
         percentile: Share of values that the method of this name keeps, in percent.
         samples: Most samples to use; None uses all.
 
@@ -75,7 +75,6 @@ def calibrate(
         AlreadyCompiledError: It is a compiled model.
         ModelLoadError: ONNX Runtime refuses the model.
         CalibrationDataError: Samples can't be read, don't fit the model, or the model doesn't run on them.
-        UnknownCalibratorError: There is no such method.
     """
     factory = find_estimator(method, percentile)
     graph = cleaned(model, ())

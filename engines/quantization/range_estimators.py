@@ -10,17 +10,11 @@ Runtime's own.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-from trtnode.engines.errors import UnknownCalibratorError
-
-GROUP = "trtnode.calibrators"
-"""Entry points of further estimators: callables without arguments that give a ``RangeEstimator``."""
 
 EMPTY_BIN = 1e-4
 """Count of an empty bin in a divergence, as a part of one value."""
@@ -211,25 +205,12 @@ def _smoothed(counts: Histogram) -> npt.NDArray[np.float64]:
 
 
 def find_estimator(method: str, percentile: float) -> EstimatorFactory:
-    """Look up a method, among the built-in ones first, then among installed entry points.
-
-    Raises:
-        UnknownCalibratorError: There is none of this name, or it can't be imported.
-    """
-    built_in: dict[str, EstimatorFactory] = {
+    """Look up one of ``CALIBRATION_METHODS``."""
+    estimators: dict[str, EstimatorFactory] = {
         "mean": Mean,
         "minmax": MinMax,
         "moving-average": MovingAverage,
         "entropy": Entropy,
         "percentile": functools.partial(Percentile, percentile),
     }
-    if method in built_in:
-        return built_in[method]
-    installed = {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
-    if method not in installed:
-        raise UnknownCalibratorError(method, f"there are {', '.join([*built_in, *sorted(installed)])}")
-    try:
-        factory: EstimatorFactory = installed[method].load()
-    except Exception as error:  # whatever importing a module can raise
-        raise UnknownCalibratorError(method, f"its entry point fails with {type(error).__name__}: {error}") from error
-    return factory
+    return estimators[method]

@@ -18,9 +18,7 @@ from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.errors import EMPTY_TENSOR, LastResortError, OutOfRangeError
 from trtnode.engines.inputs.signature import is_defined
 from trtnode.engines.onnxruntime.session import BoundSession, as_array, runs_as_array
-from trtnode.engines.precision.boundary_types import typed
 from trtnode.engines.runtime.buffers import Lifetime, ResultSlot, allocate
-from trtnode.engines.runtime.casts import with_casts
 from trtnode.engines.runtime.plan import LoadedPlan, PlanStage, last_uses
 from trtnode.partitioner.graph.view import TensorSpec, describe, specs
 
@@ -178,7 +176,7 @@ class DynamicContext:
         return self._engine_step(stage) if stage.is_engine else self._native_step(stage, native)
 
     def _engine_step(self, stage: PlanStage) -> Callable[[dict[str, Any]], None]:
-        engine = _forked(self._plan, stage)
+        engine = self._plan.engines[stage.name].fork()
         names = (s.name for s in specs(stage.inputs))
         inputs = [(n, s.dtype.numpy()) for n, s in zip(names, engine.inputs, strict=True) if s.dtype is not None]
         outputs = [s.name for s in specs(stage.outputs)]
@@ -308,12 +306,8 @@ def native_only_values(plan: LoadedPlan) -> set[str]:
 
 def _bound_stage(plan: LoadedPlan, stage: PlanStage, buffers: Mapping[str, np.ndarray]) -> _BoundEngine | BoundSession:
     if stage.is_engine:
-        return _BoundEngine(_forked(plan, stage), stage, buffers)
+        return _BoundEngine(plan.engines[stage.name].fork(), stage, buffers)
     return plan.sessions[stage.name].bind(buffers)
-
-
-def _forked(plan: LoadedPlan, stage: PlanStage) -> Engine:
-    return with_casts(plan.engines[stage.name].fork(), stage, plan.boundary_types)
 
 
 def _final_outputs(plan: LoadedPlan) -> list[TensorSpec]:
@@ -331,7 +325,7 @@ def _lifetimes(plan: LoadedPlan) -> dict[str, Lifetime]:
     for index, stage in enumerate(plan.stages):
         for spec in specs(stage.outputs):
             first[spec.name] = index
-        for spec in typed(specs((*stage.inputs, *stage.outputs)), plan.boundary_types):
+        for spec in specs((*stage.inputs, *stage.outputs)):
             last[spec.name] = index
             tensors[spec.name] = spec
     last.update({s.name: len(plan.stages) for s in plan.outputs if s.name in first})

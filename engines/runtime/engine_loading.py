@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import pathlib
@@ -16,7 +15,6 @@ from trtnode.engines.backends.plugins import find_library, foreign, own
 from trtnode.engines.backends.protocols import Backend, Engine, LoadOptions
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.errors import BackendMissingError, EngineError, EngineRejectedError
-from trtnode.engines.precision.boundary_types import may_hold
 from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.partitioner.compiled.trtnode import EmbeddedEngine, embedded_engines, replaced_hash
 from trtnode.partitioner.graph.view import Graph, Node, describe, specs
@@ -25,9 +23,7 @@ from trtnode.partitioner.model.regular_files import read_regular
 logger = logging.getLogger(__name__)
 
 
-def open_engine(
-    graph: Graph, node: Node, folder: pathlib.Path, run: RunOptions = SHARED, *, profiled: bool = False
-) -> tuple[Envelope, Engine]:
+def open_engine(graph: Graph, node: Node, folder: pathlib.Path, run: RunOptions = SHARED) -> tuple[Envelope, Engine]:
     """Load the engine of a TrtNode.
 
     Args:
@@ -35,7 +31,6 @@ def open_engine(
         node: The TrtNode.
         folder: Where sidecars are.
         run: Options of the model.
-        profiled: As ``load_engine``.
 
     Raises:
         EngineRejectedError: The engine is damaged, was made for something else, or isn't trusted.
@@ -49,7 +44,7 @@ def open_engine(
         _check_nodes(graph, node, envelope)
     _check_clamps(graph, node, envelope)
     engine = engine_bytes(node.name, content, folder)
-    return envelope, load_engine(node.name, envelope, engine, run, profiled=profiled)
+    return envelope, load_engine(node.name, envelope, engine, run)
 
 
 def chosen_engine(op: ir.Node, run: RunOptions = SHARED) -> tuple[EmbeddedEngine, Envelope]:
@@ -103,12 +98,7 @@ def check_fits(segment: str, envelope: Envelope, run: RunOptions = SHARED) -> No
 
 
 def load_engine(
-    segment: str,
-    envelope: Envelope,
-    engine: bytes | memoryview,
-    run: RunOptions = SHARED,
-    *,
-    profiled: bool = False,
+    segment: str, envelope: Envelope, engine: bytes | memoryview, run: RunOptions = SHARED
 ) -> Engine:
     """Check an envelope, then load the engine.
 
@@ -117,7 +107,6 @@ def load_engine(
         envelope: Of the engine.
         engine: Its bytes.
         run: Options of the model.
-        profiled: Make it report the times of its layers, which slows it down.
 
     Raises:
         EngineRejectedError: The engine is damaged, was made for something else, or isn't trusted.
@@ -133,8 +122,6 @@ def load_engine(
         raise
     if run.trust is not None:
         run.trust.check(envelope, segment)
-    if profiled:
-        envelope = dataclasses.replace(envelope, options={**envelope.options, **backend.profiling_options})
     options = LoadOptions(threads=run.threads, instances=run.instances, shares_cores=run.shares_cores)
     loaded = backend.load(engine, envelope.without(EMPTY), options)
     loaded.empty_places = envelope.empty_places
@@ -201,7 +188,7 @@ def _check_bindings(node: Node, envelope: Envelope) -> None:
         if len(values) != len(built):
             raise EngineRejectedError(node.name, f"it was built for {len(built)} {kind}, its node has {len(values)}.")
         for declared, held in zip(specs(tuple(values)), built, strict=True):
-            if not may_hold(declared.dtype, held.dtype):
+            if declared.dtype not in (None, held.dtype):
                 raise EngineRejectedError(
                     node.name, f"it has {declared.name!r} as {describe(held)}, its node has {describe(declared)}."
                 )

@@ -16,7 +16,6 @@ import onnx_ir as ir
 from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.backends.reference import Evaluator
 from trtnode.engines.onnxruntime.session import NativeSession
-from trtnode.engines.precision.boundary_types import Types
 from trtnode.partitioner.compiled.trtnode import is_trtnode
 from trtnode.partitioner.cut.levels import earliest_levels
 from trtnode.partitioner.cut.segments import values_leaving, values_read
@@ -63,7 +62,6 @@ class LoadedPlan:
         outputs: Of the model.
         constants: Values of outputs that no stage computes, and defaults of inputs.
         held_defaults: Defaults that are constants in the engines, by name of the model's input.
-        boundary_types: Element types of boundary tensors that differ from those that the model declares.
         gpu_programs: The whole of it on a GPU's streams; None where its stages are handed arrays of the host.
     """
 
@@ -74,7 +72,6 @@ class LoadedPlan:
     outputs: tuple[TensorSpec, ...]
     constants: Mapping[str, np.ndarray]
     held_defaults: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    boundary_types: Types = dataclasses.field(default_factory=dict)
     evaluators: Mapping[str, Evaluator] = dataclasses.field(default_factory=dict)
     gpu_programs: GpuPrograms | None = None
 

@@ -13,7 +13,6 @@ from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.inputs.signature import Signature
 from trtnode.engines.onnxruntime.compatibility import open_native
 from trtnode.engines.onnxruntime.subgraph_weights import move_weights_inside
-from trtnode.engines.runtime.casts import boundary_types
 from trtnode.engines.runtime.gpu_plan import open_gpu_plan
 from trtnode.engines.runtime.plan import LoadedPlan, native_stage_model, plan_stages
 from trtnode.engines.runtime.reference_nodes import LastResort
@@ -61,7 +60,6 @@ def load_plan(
         outputs=signature.outputs,
         constants=interface_constants(graph),
         held_defaults=held,
-        boundary_types=boundary_types(stages, engines, (*signature.inputs, *signature.outputs)),
     )
     if not all(hasattr(engine, "on_stream") for engine in engines.values()):
         return plan  # what a GPU needs isn't imported for engines of the processor

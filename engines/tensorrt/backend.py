@@ -1,30 +1,36 @@
-"""The backend of TensorRT, and of libraries with its API. Without the library, nodes are labelled by the tables."""
+"""The backend of TensorRT, and of libraries with its API. Without the library, nodes are labelled by the tables.
+
+An engine is loaded for stages of a model on a stream, and runs alone as well.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from trtnode.engines.artifact.envelope import TARGETS, Device, Envelope
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
-from trtnode.engines.backends.protocols import DEFAULTS, Backend, LoadOptions, ModelReading, PrecisionSupport
+from trtnode.engines.backends.protocols import DEFAULTS, Backend, Buffer, LoadOptions, ModelReading, PrecisionSupport
 from trtnode.engines.cuda.context import has_driver, open_device
 from trtnode.engines.cuda.devices import find_gpu
-from trtnode.engines.cuda.streams import STREAMS, StreamPool
+from trtnode.engines.cuda.programs import GpuPrograms, open_alone
+from trtnode.engines.cuda.streams import STREAMS, ExecutionStream, GpuEngine, GpuStage, StreamPool
 from trtnode.engines.errors import BackendMissingError
 from trtnode.engines.tensorrt.builder import build_engine, properties
-from trtnode.engines.tensorrt.engine import TensorRtEngine
 from trtnode.engines.tensorrt.labelling import labels, parser
 from trtnode.engines.tensorrt.library import TENSORRT, TENSORRT_RTX, Installation, TensorRtLibrary, target_of
-from trtnode.engines.tensorrt.loaded_engine import PROFILED, deserialize
+from trtnode.engines.tensorrt.loaded_engine import LoadedEngine, deserialize
+from trtnode.engines.tensorrt.stage import TensorRtStage
 from trtnode.engines.tensorrt.targets import check_types, lacking_precisions
 from trtnode.engines.tensorrt.whole_model import read_model
 from trtnode.partitioner.cut.labels import Verdict
 from trtnode.partitioner.cut.options import Allowance
-from trtnode.partitioner.graph.view import Node
+from trtnode.partitioner.graph.view import Node, TensorSpec
 
 PORTABLE = "portable"
 """The device of engines for no target in particular."""
@@ -33,13 +39,73 @@ CUDA_INSTALL = "pip install 'trtnode[cuda]'"
 NO_PYCUDA = f"is installed, but pycuda is not, or it finds no CUDA driver. Install it: {CUDA_INSTALL}"
 
 
+class TensorRtEngine(GpuEngine):
+    """A deserialized engine, for stages on streams, and for runs on the host's memory."""
+
+    compiles_kernels = True
+
+    def __init__(
+        self, loaded: LoadedEngine, streams: StreamPool, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+    ) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self.streams = streams
+        self.narrowed: Mapping[str, np.dtype] = {
+            b.name: b.dtype for b in (*loaded.inputs, *loaded.outputs) if b.narrowed
+        }
+        self._loaded = loaded
+        self._alone: list[GpuPrograms] = []  # shared by forks, and made when one of them first runs alone
+        self._feeds: Sequence[Buffer] = ()
+        self._results: Sequence[Buffer] | None = None
+
+    def bind(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer] | None) -> None:
+        """Set the buffers of ``run``."""
+        self._feeds, self._results = inputs, outputs
+
+    def run(self) -> Sequence[Buffer]:
+        """Copy the inputs to the GPU, run, and copy the results back.
+
+        Raises:
+            OutOfRangeError: The inputs are outside all profiles, or empty.
+            ExecutionError: TensorRT or CUDA failed.
+        """
+        feeds = {spec.name: buffer for spec, buffer in zip(self.inputs, self._feeds, strict=True)}
+        if not self._alone:
+            self._alone.append(open_alone(self))
+        results = self._alone[0].run(feeds)
+        if self._results is None:
+            return [results[spec.name] for spec in self.outputs]
+        for spec, buffer in zip(self.outputs, self._results, strict=True):
+            buffer[...] = results[spec.name]
+        return self._results
+
+    def take_kernels(self, kernels: bytes) -> bool:
+        """Take kernels of an earlier process before the first run; return False where they are for something else."""
+        with self.streams.device:
+            return self._loaded.take_kernels(kernels)
+
+    def kernels(self) -> bytes:
+        """Return the kernels that were compiled so far, or taken; empty where the library compiles none."""
+        with self.streams.device:
+            return self._loaded.kernels()
+
+    def fork(self) -> TensorRtEngine:
+        """Return another user of the same execution contexts, which the streams keep apart."""
+        engine = TensorRtEngine(self._loaded, self.streams, self.inputs, self.outputs)
+        engine._alone = self._alone
+        return engine
+
+    def on_stream(self, stream: ExecutionStream, inputs: Sequence[str], outputs: Sequence[str]) -> GpuStage:
+        """Return execution contexts of this engine on one stream, as a stage of a model."""
+        return TensorRtStage(self._loaded, stream, inputs, outputs)
+
+
 class TensorRtBackend(Backend):
     """Labels, builds and loads with one library, which ``trtnode.engines.tensorrt.library`` describes."""
 
     needs_shapes = True
     on_cpu = False
     reads_models = True
-    profiling_options: Mapping[str, str] = {PROFILED: "1", "CUDA_GRAPHS": "0"}  # a graph reports no layers
 
     def __init__(self, library: TensorRtLibrary) -> None:
         """Describe the library's engines, without importing its module."""
@@ -117,7 +183,6 @@ class TensorRtBackend(Backend):
             effective={name: name for name in ("fp32", *sorted(reduced))},
             typed=reduced & {"fp16", "bf16"},
             accelerated=reduced,
-            boundary_precisions=frozenset({"fp16"}),
             lacking=lacking,
         )
 

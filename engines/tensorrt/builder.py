@@ -46,8 +46,6 @@ def properties(options: TensorRtOptions) -> dict[str, str]:
     settings |= {name: "1" for name, is_on in flags.items() if is_on}
     if options.hardware_compatible:
         settings["HARDWARE_COMPATIBILITY_LEVEL"] = "AMPERE_PLUS"
-    if options.details:
-        settings["PROFILING_VERBOSITY"] = "DETAILED"
     if options.workspace_mb is not None:
         settings["WORKSPACE"] = str(options.workspace_mb << 20)
     return settings
@@ -197,8 +195,6 @@ def _configure(trt: Any, builder: Any, options: TensorRtOptions) -> Any:
         config.set_flag(trt.BuilderFlag.EXCLUDE_LEAN_RUNTIME)
     if options.sparse:
         config.set_flag(trt.BuilderFlag.SPARSE_WEIGHTS)
-    if options.details:
-        config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     set_targets(trt, config, options.targets)
     return config
 

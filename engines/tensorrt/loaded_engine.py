@@ -11,17 +11,12 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.engines.artifact.envelope import Envelope
-from trtnode.engines.backends.layer_times import LayerTime
 from trtnode.engines.errors import EngineRejectedError
 from trtnode.engines.tensorrt.element_types import ELEMENT_TYPES
 from trtnode.engines.tensorrt.labelling.parser import make_logger
-from trtnode.engines.tensorrt.layer_times import describe_layers, layer_time, new_profiler
 from trtnode.partitioner.graph.view import TensorSpec
 
 Shape = tuple[int, ...]
-
-PROFILED = "PROFILED"
-"""The option of an envelope whose engine is loaded to report the times of its layers."""
 
 STRIPPED = "STRIP_PLAN"
 """The option of engines without weights, which earlier versions built."""
@@ -81,7 +76,6 @@ class LoadedEngine:
         profiles: By number; at least one.
         scratch_bytes: The most that an execution context needs, by profile.
         uses_graphs: True if executions may run as CUDA graphs.
-        profiler: Collects the times of layers of all execution contexts; None in engines that serve requests.
     """
 
     def __init__(self, trt: Any, engine: Any, envelope: Envelope) -> None:
@@ -92,7 +86,6 @@ class LoadedEngine:
         """
         self.trt = trt
         self.uses_graphs = envelope.options.get("CUDA_GRAPHS") == "1"
-        self.profiler = new_profiler(trt) if envelope.options.get(PROFILED) == "1" else None
         self._engine = engine
         self._runtime_config, self._runtime_cache = _runtime_config(trt, engine)
         names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
@@ -114,10 +107,7 @@ class LoadedEngine:
     def new_context(self) -> Any:
         """Create an execution context without scratch memory; None if the library fails."""
         strategy = self.trt.ExecutionContextAllocationStrategy.USER_MANAGED
-        context = self._engine.create_execution_context(self._runtime_config or strategy)
-        if context is not None and self.profiler is not None:
-            context.profiler = self.profiler
-        return context
+        return self._engine.create_execution_context(self._runtime_config or strategy)
 
     def take_kernels(self, kernels: bytes) -> bool:
         """Take kernels of an earlier process, before the first context is made. A CUDA context must be current."""
@@ -126,12 +116,6 @@ class LoadedEngine:
     def kernels(self) -> bytes:
         """Return the kernels that the library has compiled; empty where it compiles none at run time."""
         return b"" if self._runtime_cache is None else bytes(memoryview(self._runtime_cache.serialize()))
-
-    def layer_times(self) -> list[LayerTime]:
-        """Return the times of the executions since the last call."""
-        times = self.profiler.take() if self.profiler is not None else {}
-        facts = describe_layers(self.trt, self._engine) if times else {}
-        return [layer_time(name, us, facts.get(name, {})) for name, us in times.items()]
 
     def _binding(self, spec: TensorSpec) -> Binding:
         name = self._engine.get_tensor_dtype(spec.name).name

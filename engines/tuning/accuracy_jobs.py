@@ -20,8 +20,6 @@ from trtnode.engines.precision.bfloat16 import with_float32_kernels
 from trtnode.engines.precision.options import AccuracyBudget, Calibration
 from trtnode.engines.quantization.calibrator import calibrate
 from trtnode.engines.quantization.dataset import CalibrationDataset
-from trtnode.engines.runtime.buffers import input_buffer
-from trtnode.engines.runtime.engine_loading import load_engine_file
 from trtnode.engines.runtime.executor import open_executable
 from trtnode.engines.runtime.options import SHARED
 from trtnode.partitioner.graph.view import TensorSpec
@@ -173,32 +171,6 @@ def measure_noise(observed: pathlib.Path, evaluation: EvaluationData, nodes: Map
         for node, session in reduced.items():
             results = session.run({name: values[name] for name in session.inputs})
             noise.add(node, values[session.outputs[0]], results[0])
-    return noise.decibels()
-
-
-def measure_engine_noise(
-    observed: pathlib.Path, evaluation: EvaluationData, engines: Mapping[str, tuple[pathlib.Path, str]]
-) -> dict[str, float]:
-    """Measure the signal-to-noise ratio of engines, each on the inputs that it gets in the float32 model.
-
-    Args:
-        observed: The model in float32, with every boundary tensor as an output.
-        evaluation: Source of the samples.
-        engines: File and envelope of each, by segment.
-
-    Returns:
-        Decibels by segment.
-
-    Raises:
-        EngineError: An engine can't be loaded or run.
-    """
-    loaded = {name: load_engine_file(name, path, envelope) for name, (path, envelope) in engines.items()}
-    noise = _Noise()
-    for values in _observe(observed, evaluation):
-        for name, engine in loaded.items():
-            engine.bind([input_buffer(values, spec) for spec in engine.inputs], None)
-            for spec, result in zip(engine.outputs, engine.run(), strict=True):
-                noise.add(name, values[spec.name], result)
     return noise.decibels()
 
 

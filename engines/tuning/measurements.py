@@ -63,16 +63,6 @@ class Measurements:
         )
         return self._context.worker.call(accuracy_jobs.measure_noise, TIMEOUT_S, path, self._evaluation, models)
 
-    def noise_of_engines(self, built: BuiltPartition) -> dict[str, float]:
-        """Measure the signal-to-noise ratio of each engine, in dB, by segment name.
-
-        Raises:
-            EngineError: The engines can't be measured.
-        """
-        path = self._write_boundaries(built.partition)
-        files = {name: (engine.path, engine.envelope) for name, engine in built.engines.items()}
-        return self._context.worker.call(accuracy_jobs.measure_engine_noise, TIMEOUT_S, path, self._evaluation, files)
-
     def times(
         self, partition: Partition, engines: Mapping[str, Mapping[str, BuiltEngine]]
     ) -> dict[str, dict[str, list[float]]]:
@@ -85,7 +75,8 @@ class Measurements:
         Returns:
             Turns in ms by segment name and precision; empty where the model runs on no known input.
         """
-        path, evaluation = self._write_boundaries(partition), self._evaluation
+        boundary = [v for s in partition.segments for v in (*s.inputs, *s.outputs)]
+        path, evaluation = self._write_observed(partition.graph, boundary), self._evaluation
         files = {
             segment.name: {p: (built[segment.name].path, built[segment.name].envelope) for p, built in engines.items()}
             for segment in partition.segments
@@ -104,10 +95,6 @@ class Measurements:
         setting = Setting(nodes=(plan[node.name],), table=self._table)
         reduced = transform(model, alone, setting, self._context.backend).model
         return None if reduced is model or not alone.inputs else reduced.SerializeToString()
-
-    def _write_boundaries(self, partition: Partition) -> pathlib.Path:
-        """Write the float32 model with every boundary tensor as an output."""
-        return self._write_observed(partition.graph, [v for s in partition.segments for v in (*s.inputs, *s.outputs)])
 
     def _write_observed(self, graph: Graph, values: Sequence[ir.Value]) -> pathlib.Path:
         """Write the float32 model with some of its values as its outputs."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
 import math
 import statistics
@@ -19,7 +18,6 @@ from trtnode.engines.build.builder import BuiltEngine, BuiltPartition, EngineBui
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.errors import CalibrationDataError, EngineError, MetricError
 from trtnode.engines.precision.accuracy_budget import Figures
-from trtnode.engines.precision.float16_boundaries import with_fp16_boundaries
 from trtnode.engines.precision.options import PrecisionOptions
 from trtnode.engines.precision.rewriting import Setting
 from trtnode.engines.precision.rules import EXACTNESS, QUANTIZED, assign, at_least, join_precisions
@@ -126,7 +124,6 @@ class PrecisionSearch:
             segment.name: Setting(asked=asked, nodes=tuple(plan[node.name] for node in segment.nodes), table=table)
             for segment in exact.partition.segments
         }
-        settings = with_fp16_boundaries(exact.partition, settings, self._backend)
         for segment in exact.partition.segments:
             built = self._builder.find_or_build(exact.partition.graph, segment, settings[segment.name])
             if isinstance(built, Refusal):
@@ -151,7 +148,7 @@ class PrecisionSearch:
         trial = _Trial(self, exact, precision, plan)
         if (accepted := trial.run(())) is not None:
             return accepted
-        noisy = self._noisiest(exact, plan) if trial.was_built else []
+        noisy = self._noisiest(exact.partition, plan) if trial.was_built else []
         return trial.search(noisy, coarse=self._options.precision == "auto")
 
     def evaluate(self, built: BuiltPartition, precision: str, moved_back: Sequence[str]) -> tuple[Figures | None, bool]:
@@ -189,22 +186,14 @@ class PrecisionSearch:
         engines = {name: self._builder.rewritten(engine) for name, engine in built.engines.items()}
         return dataclasses.replace(built, engines=engines)
 
-    def _noisiest(self, exact: BuiltPartition, plan: PrecisionPlan) -> list[tuple[str, ...]]:
-        """List the nodes to move back, by signal-to-noise ratio, the worst first.
-
-        These are single nodes, or all nodes of a segment where a library computes an engine's floats in one precision.
-        """
-        partition = exact.partition
+    def _noisiest(self, partition: Partition, plan: PrecisionPlan) -> list[str]:
+        """List the nodes to move back, by signal-to-noise ratio, the worst first."""
         try:
             noise = self._measurements.noise_of_nodes(partition, plan)
-            units: dict[str, tuple[str, ...]] = {name: (name,) for name in noise}
-            if not noise and len(partition.segments) > 1 and (built := self.apply(exact, plan)) is not None:
-                noise = self._measurements.noise_of_engines(self._runnable(built))
-                units = {s.name: tuple(n.name for n in s.nodes) for s in partition.segments}
         except EngineError as error:
-            logger.info("The noise of parts can't be measured: %s", error)
+            logger.info("The noise of nodes can't be measured: %s", error)
             return []
-        return [units[name] for name in sorted(noise, key=noise.__getitem__) if noise[name] < math.inf]
+        return [name for name in sorted(noise, key=noise.__getitem__) if noise[name] < math.inf]
 
     def _fastest(self, exact: BuiltPartition, fallback: AcceptedPlan) -> AcceptedPlan:
         """Choose the fastest measured setting of each segment, as long as all together stay inside the budget.
@@ -261,9 +250,8 @@ class _Trial:
         self._precision = precision
         self._plan = plan
 
-    def run(self, parts: Sequence[Sequence[str]]) -> AcceptedPlan | None:
-        """Build and evaluate the plan with some of its parts moved back; None if it is not accepted."""
-        back = tuple(itertools.chain.from_iterable(parts))
+    def run(self, back: Sequence[str]) -> AcceptedPlan | None:
+        """Build and evaluate the plan with some of its nodes moved back; None if it is not accepted."""
         plan = {**self._plan, **dict.fromkeys(back, "fp32")}
         built = self._search.apply(self._exact, plan)
         if built is None:
@@ -272,15 +260,15 @@ class _Trial:
         figures, met = self._search.evaluate(built, self._precision, back)
         if not met:
             return None
-        return AcceptedPlan(precision=self._precision, plan=plan, built=built, figures=figures, moved_back=back)
+        return AcceptedPlan(precision=self._precision, plan=plan, built=built, figures=figures, moved_back=tuple(back))
 
-    def search(self, noisiest: Sequence[Sequence[str]], *, coarse: bool) -> AcceptedPlan | None:
-        """Move back the fewest of the noisiest parts that bring the plan inside the budget, by doubling and halving.
+    def search(self, noisiest: Sequence[str], *, coarse: bool) -> AcceptedPlan | None:
+        """Move back the fewest of the noisiest nodes that bring the plan inside the budget, by doubling and halving.
 
         Args:
-            noisiest: Nodes of each part, the noisiest first.
-            coarse: True takes fewer and larger steps, and up to an eighth more parts than need be. It gives up at half
-                of the parts, where little would be gained.
+            noisiest: Nodes, the noisiest first.
+            coarse: True takes fewer and larger steps, and up to an eighth more nodes than need be. It gives up at half
+                of the nodes, where little would be gained.
         """
         most = len(noisiest) - 1
         failing, count, growth, best = 0, 1, 2, None

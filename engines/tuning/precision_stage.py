@@ -7,11 +7,10 @@ import dataclasses
 import json
 import logging
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trtnode.engines.artifact.cache import engine_key
-from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.files import sha256_of_file, sha256_of_model
 from trtnode.engines.backends.build_environment import measuring_environment
 from trtnode.engines.backends.cpu_features import precision_warnings, usable_flags
@@ -33,7 +32,7 @@ from trtnode.engines.tuning import accuracy_jobs
 from trtnode.engines.tuning.measurements import TIMEOUT_S
 from trtnode.engines.tuning.precision_search import AcceptedPlan, Embed, PrecisionSearch, effective_precision
 from trtnode.partitioner.cut.partition import Partition
-from trtnode.partitioner.graph.view import Graph, specs
+from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import read_proto
 
 logger = logging.getLogger(__name__)
@@ -244,7 +243,6 @@ class PrecisionStage:
             "moved_back": list(accepted.moved_back),
             "quantized_already": self._quantized,
             **({"evaluated_on": REWRITTEN} if self._context.unchecked else {}),
-            "carried_in_fp16": list(fp16_boundaries(accepted.built)),
             "segments": [
                 {
                     "name": segment.name,
@@ -304,23 +302,3 @@ def _fingerprint(calibration: Calibration) -> str | None:
         return json.dumps([(file.name, sha256_of_file(file)) for file in files if file.is_file()])
     except OSError:
         return None  # the reader of the file reports the error
-
-
-def fp16_boundaries(built: BuiltPartition) -> Iterator[dict[str, Any]]:
-    """Yield the tensors that cross between engines in float16, and the bytes that each one saves in a run.
-
-    Returns:
-        JSON values; ``bytes_saved`` is None where the shape is not fixed.
-    """
-    segments = built.partition.segments
-    for segment in segments:
-        bindings = Envelope.from_json(built.engines[segment.name].envelope, segment.name).outputs
-        for value, declared, bound in zip(segment.outputs, specs(segment.outputs), bindings, strict=True):
-            if bound.dtype != declared.dtype:
-                fixed = declared.static_shape is not None
-                yield {
-                    "tensor": declared.name,
-                    "from": segment.name,
-                    "to": [reader.name for reader in segments if value in reader.inputs],
-                    "bytes_saved": declared.size_bytes - bound.size_bytes if fixed else None,
-                }

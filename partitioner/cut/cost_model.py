@@ -1,4 +1,4 @@
-"""Estimates the time of nodes, to rank segments and to value further operators. Nothing here is measured.
+"""Estimates the time of nodes, to rank segments. Nothing here is measured.
 
 A node takes the longer of computing and moving its data, plus the overhead of a call.
 This is the roofline model (Williams, Waterman and Patterson, CACM 2009).
@@ -8,7 +8,6 @@ Unknown dimensions count as one.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,33 +21,32 @@ from trtnode.partitioner.model.values import dimensions
 from trtnode.partitioner.passes.contrib_operators import CONTRIB_DOMAIN
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """Rough throughput and overheads of a machine: two cores of a current x86 server."""
+# Rough throughput and overheads of a machine: two cores of a current x86 server.
+FLOPS_PER_S = 100e9
+"""Floating-point operations a second."""
 
-    flops_per_s: float = 100e9
-    """Floating-point operations a second."""
-    bytes_per_s: float = 10e9
-    """Memory bandwidth."""
-    native_node_s: float = 2e-6
-    """Overhead of a node that runs natively."""
-    engine_node_s: float = 1e-6
-    """Overhead of a node inside an engine."""
-    engine_call_s: float = 20e-6
-    """Overhead of an engine's call, including its threads' start and stop."""
+BYTES_PER_S = 10e9
+"""Memory bandwidth."""
+
+NATIVE_NODE_S = 2e-6
+"""Overhead of a node that runs natively."""
+
+ENGINE_NODE_S = 1e-6
+"""Overhead of a node inside an engine."""
+
+ENGINE_CALL_S = 20e-6
+"""Overhead of an engine's call, including its threads' start and stop."""
 
 
 class CostModel:
     """Estimates of one graph's times, in seconds."""
 
-    def __init__(self, graph: Graph, machine: Machine | None = None) -> None:
-        self._topology = graph.topology
-        self._machine = machine = machine or Machine()
-        compute = _all_flops(graph) / machine.flops_per_s
-        weights = _constant_bytes(graph) / machine.bytes_per_s
-        moved = _bytes_moved(graph) / machine.bytes_per_s
-        self._native = np.maximum(compute, weights + moved) + machine.native_node_s
-        self._engine = np.maximum(compute, weights) + machine.engine_node_s
+    def __init__(self, graph: Graph) -> None:
+        compute = _all_flops(graph) / FLOPS_PER_S
+        weights = _constant_bytes(graph) / BYTES_PER_S
+        moved = _bytes_moved(graph) / BYTES_PER_S
+        self._native = np.maximum(compute, weights + moved) + NATIVE_NODE_S
+        self._engine = np.maximum(compute, weights) + ENGINE_NODE_S
 
     def native_s(self, nodes: Sequence[int]) -> float:
         """Return the time of nodes that run natively."""
@@ -56,21 +54,7 @@ class CostModel:
 
     def segment_s(self, nodes: Sequence[int], boundary_bytes: int) -> float:
         """Return the time of a segment that an engine runs."""
-        machine = self._machine
-        return float(self._engine[list(nodes)].sum()) + machine.engine_call_s + boundary_bytes / machine.bytes_per_s
-
-    def total_s(self, places: np.ndarray) -> float:
-        """Return the time of the whole graph.
-
-        Args:
-            places: Number of each node's segment, or a negative number for a native node, by node.
-        """
-        machine, topology = self._machine, self._topology
-        inside = places >= 0
-        crossing = topology.read_elsewhere(places) & _touches(topology.pins, topology.pin_starts, inside)
-        calls = np.count_nonzero(np.bincount(places[inside])) * machine.engine_call_s
-        boundary = int(topology.sizes[crossing].sum()) / machine.bytes_per_s
-        return float(np.where(inside, self._engine, self._native).sum()) + calls + boundary
+        return float(self._engine[list(nodes)].sum()) + ENGINE_CALL_S + boundary_bytes / BYTES_PER_S
 
 
 def flops(node: Node) -> int:
@@ -88,13 +72,6 @@ def _all_flops(graph: Graph) -> np.ndarray:
         if node.op_type in FLOPS:
             counts[node.index] = flops(node)
     return counts
-
-
-def _touches(pins: np.ndarray, starts: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    if not len(pins):
-        return np.zeros(0, dtype=bool)
-    touched: np.ndarray = np.logical_or.reduceat(inside[pins], starts[:-1])
-    return touched
 
 
 def _constant_bytes(graph: Graph) -> np.ndarray:

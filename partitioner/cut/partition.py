@@ -25,13 +25,11 @@ from trtnode.partitioner.cut.report import (
     count_boundary_bytes,
     count_crossing_tensors,
     estimate_segments,
-    find_split_groups,
     find_splits,
     native_nodes,
 )
 from trtnode.partitioner.cut.segments import Segment, cut
 from trtnode.partitioner.cut.unknown_shapes import find_unknown_shapes
-from trtnode.partitioner.cut.what_if import try_operators
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.garbage import without_collections
 from trtnode.partitioner.model.values import dimensions
@@ -65,7 +63,6 @@ class Partition:
 
     def report(self, *, model: str, engine: str) -> Report:
         """Report on the partition."""
-        costs = CostModel(self.graph)
         unknown = find_unknown_shapes(self.graph, self.labels)
         boundary = count_boundary_bytes(self.graph, self.segments)
         return Report(
@@ -75,14 +72,12 @@ class Partition:
             supported_nodes=self.supported_nodes,
             minimum_segments=self.minimum_segments,
             segments=self.segments,
-            estimates=estimate_segments(self.segments, boundary, costs),
+            estimates=estimate_segments(self.segments, boundary, CostModel(self.graph)),
             native=native_nodes(self.graph, self.segments, self.labels, unknown),
             unknown_shapes=tuple(sorted(set(unknown.values()), key=lambda one: (-one.nodes, one.after))),
             splits=find_splits(self.graph, self.segments),
-            split_groups=find_split_groups(self.graph, self.segments, self.groups),
             crossing_tensors=count_crossing_tensors(self.segments),
             boundary_bytes=sum(boundary),
-            what_if=try_operators(self.graph, self.labels, costs),
             seconds=self.seconds,
             rewrites=rewrites_of(self.graph.model.graph),
         )

@@ -7,12 +7,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trtnode.partitioner.cut.atomic_groups import AtomicGroup
 from trtnode.partitioner.cut.cost_model import CostModel
 from trtnode.partitioner.cut.labels import Verdict
 from trtnode.partitioner.cut.segments import NATIVE, Segment, nodes_outside, places_of
 from trtnode.partitioner.cut.unknown_shapes import UnknownShapes
-from trtnode.partitioner.cut.what_if import WhatIf
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.values import Dimension
 from trtnode.partitioner.passes.rewrites.apply import Rewritten
@@ -50,19 +48,6 @@ class Estimate:
     native_ms: float
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SplitGroup:
-    """An atomic group that needs a further segment to stay in one place.
-
-    Attributes:
-        kind: Kind of the group.
-        nodes: Identities of its nodes.
-    """
-
-    kind: str
-    nodes: tuple[str, ...]
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Report:
     """Outcome of a partitioning. ``as_json`` gives the documented form.
@@ -83,10 +68,8 @@ class Report:
     native: tuple[NativeNode, ...]
     unknown_shapes: tuple[UnknownShapes, ...]
     splits: tuple[Split, ...]
-    split_groups: tuple[SplitGroup, ...]
     crossing_tensors: int
     boundary_bytes: int
-    what_if: tuple[WhatIf, ...]
     seconds: Mapping[str, float]
     tuning: Mapping[str, Any] | None = None
     precision: Mapping[str, Any] | None = None
@@ -115,10 +98,8 @@ class Report:
             "native": [{"node": n.node, "op_type": n.op_type, "code": n.code, "detail": n.detail} for n in self.native],
             "unknown_shapes": [dataclasses.asdict(u) for u in self.unknown_shapes],
             "splits": [{"between": list(s.between), "witness": list(s.witness)} for s in self.splits],
-            "split_groups": [{"kind": g.kind, "nodes": list(g.nodes)} for g in self.split_groups],
             "crossing_tensors": self.crossing_tensors,
             "boundary_bytes": self.boundary_bytes,
-            "what_if": [_rounded(dataclasses.asdict(w)) for w in self.what_if],
             **({"rewrites": [_rounded(dataclasses.asdict(r)) for r in self.rewrites]} if self.rewrites else {}),
             "seconds": {step: round(seconds, 6) for step, seconds in self.seconds.items()},
             **({"labelled_by": self.labelled_by} if self.labelled_by else {}),
@@ -193,18 +174,6 @@ def estimate_segments(segments: Sequence[Segment], boundary: Sequence[int], cost
         engine_s = costs.segment_s(nodes, crossing)
         estimates[segment.name] = Estimate(engine_ms=engine_s * 1e3, native_ms=costs.native_s(nodes) * 1e3)
     return estimates
-
-
-def find_split_groups(
-    graph: Graph, segments: Sequence[Segment], groups: Sequence[AtomicGroup]
-) -> tuple[SplitGroup, ...]:
-    """Find the atomic groups with nodes in several segments."""
-    places = places_of(graph, segments).tolist()
-    return tuple(
-        SplitGroup(kind=group.kind, nodes=tuple(graph.names[index] for index in group.nodes))
-        for group in groups
-        if len({places[index] for index in group.nodes} - {NATIVE}) > 1
-    )
 
 
 def native_nodes(

@@ -94,12 +94,7 @@ def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
         help="samples of its inputs: an .npz of arrays with a leading sample axis, a folder of .npz or .npy files, or "
         "module:function that yields dictionaries",
     )
-    parser.add_argument(
-        "--method",
-        default="mean",
-        metavar="M",
-        help=f"{', '.join(CALIBRATION_METHODS)}, or an installed one; default: mean",
-    )
+    parser.add_argument("--method", choices=CALIBRATION_METHODS, default="mean", help="default: mean")
     parser.add_argument(
         "--percentile",
         type=number(51, 100),

@@ -22,7 +22,7 @@ def calibrate_(arguments: argparse.Namespace) -> int:
 
     Raises:
         PartitionError: The model can't be read.
-        EngineError: It can't be run, the data don't fit it, there is no such method, or the file can't be written.
+        EngineError: It can't be run, the data don't fit it, or the file can't be written.
     """
     check_output(arguments.output, arguments.model, pathlib.Path(arguments.data))
     start = time.perf_counter()

@@ -27,11 +27,8 @@ MOST_CAUSES = 3
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 Cell = str | tuple[str, ...]
-"""A text, or a kind and its values: ``nodes``, ``tensor`` or ``find`` with what they link to, ``places`` with segments
+"""A text, or a kind and its values: ``nodes`` or ``tensor`` with what they link to, ``places`` with segments
 and other places, ``path`` with the number of a split and its nodes, ``loss`` with a negative saving."""
-
-LEAST_GAIN_MS = 0.01
-"""Operators whose support would save less, and no segment, are left out."""
 
 PATH_ENDS = 4
 """Nodes at both ends of a path that are shown; the others are counted."""
@@ -148,15 +145,11 @@ def _reasons(reasons: dict[tuple[str, str], list[tuple[str, str]]]) -> Iterable[
 
 def tables_of(report: dict[str, Any], sparse: Sequence[LayerSparsity]) -> dict[str, Table]:
     """Return the tables of a report for which there are facts, by name."""
-    now = len(report["segments"])
-    gains = (row for row in report["what_if"] if row["segments"] < now or row["saved_ms"] >= LEAST_GAIN_MS)
     tables = {
         "segments": segment_table(report["segments"]),
         "rewrites": rewrite_table(report.get("rewrites", ())),
         "zeros": zeros_table(sparse),
         "splits": split_table(report["splits"]),
-        "groups": split_group_table(report["split_groups"]),
-        "operators": what_if_table(gains, now),
     }
     return {name: table for name, table in tables.items() if table.rows}
 
@@ -264,33 +257,6 @@ def _ends(path: Sequence[str]) -> list[str]:
     """Return a path with its middle counted instead of listed, where it is long."""
     between = len(path) - 2 * PATH_ENDS
     return [*path] if between < 2 else [*path[:PATH_ENDS], f"… {between:,} more …", *path[-PATH_ENDS:]]
-
-
-def split_group_table(groups: Sequence[dict[str, Any]]) -> Table:
-    """Return the nodes that belong together and stand in different segments."""
-    columns = (Column(label="kind", number=False), Column(label="nodes", number=False))
-    return Table(columns=columns, rows=[[group["kind"], ("nodes", *_ends(group["nodes"]))] for group in groups])
-
-
-def what_if_table(rows: Iterable[dict[str, Any]], segments: int) -> Table:
-    """Return what would be gained if the engine took an operator, beside the number of segments now."""
-    return Table(
-        columns=(
-            Column(label="operator", number=False),
-            Column(label="nodes", hint="native nodes that an engine would take then"),
-            Column(label="segments"),
-            Column(label="saves ms", hint="estimated, in milliseconds"),
-        ),
-        rows=[
-            [
-                ("find", row["op_type"]),
-                f"{row['nodes']:,}",
-                f"{row['segments']:,} instead of {segments:,}",
-                _ms(row["saved_ms"]),
-            ]
-            for row in rows
-        ],
-    )
 
 
 def crossing_values(partition: Partition) -> list[ir.Value]:

@@ -175,7 +175,7 @@ _FAMILIES = {
     ),
     "trtnode_model_memory_bytes": (
         GaugeMetricFamily,
-        "Memory of the model by kind: planned ones, and what the process grew by when the model was loaded.",
+        "Memory of the model by kind: weights, engines, and what the process grew by when the model was loaded.",
     ),
     "trtnode_length_executions": (CounterMetricFamily, "Executions by the length that requests were padded to."),
     "trtnode_padding_elements": (CounterMetricFamily, "Elements of inputs that were padding."),

@@ -143,17 +143,10 @@ class Snapshot:
 
 
 def _memory_by_kind(facts: Mapping[str, Any]) -> dict[str, int]:
-    """Return the bytes that an executable plans, by kind, and those by which the process grew when it was loaded."""
+    """Return the bytes of weights and engines, and those by which the process grew when it was loaded."""
     sizes = {"resident": facts.get("resident_bytes", 0)}
     if plan := facts.get("memory"):
-        boundary, native = plan["boundary"], plan["native"]
-        sizes |= {
-            "weights": plan["weight_bytes"],
-            "engines": plan["engine_bytes"] or 0,
-            "boundary": boundary["total_bytes"],
-            "boundary_reused": boundary["peak_bytes"],
-            "native_arena": native["peak_bytes"],
-        }
+        sizes |= {"weights": plan["weight_bytes"], "engines": plan["engine_bytes"] or 0}
     return sizes
 
 

@@ -71,7 +71,7 @@ def test_a_notebook_shows_the_page_of_an_explanation() -> None:
     assert "conv1" in page
 
 
-def test_progress_tells_which_segment_is_built_and_how_much_is_left() -> None:
+def test_progress_tells_which_segment_is_built() -> None:
     told: list[trtnode.Progress] = []
 
     compiled = trtnode.compile("model.onnx", engine="openvino", native_ops=["Relu"], progress=told.append)
@@ -82,8 +82,6 @@ def test_progress_tells_which_segment_is_built_and_how_much_is_left() -> None:
     assert [step.what.split(",")[0] for step in building] == ["segment_0", "segment_1", "segment_2", "segment_3", ""]
     assert [step.done for step in building] == [sum(sizes[:count]) for count in range(5)]
     assert {step.total for step in building} == {sum(sizes)}
-    expected_s = [step.left_s for step in building[:-1]]
-    assert all(seconds > 0 for seconds in expected_s)
 
 
 def test_a_compiled_model_has_no_picture_and_the_same_text() -> None:

@@ -1,4 +1,4 @@
-"""Backends of tests: the reference, with faults or with another precision."""
+"""Backends of tests: the reference, with faults."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ import numpy as np
 import onnx
 
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.protocols import PrecisionSupport
 from trtnode.engines.backends.reference import ReferenceBackend, ReferenceEngine
 from trtnode.engines.errors import BuildError
-from trtnode.engines.precision.float16 import to_half
 
 
 class ShiftedEngine(ReferenceEngine):
@@ -50,21 +48,3 @@ class UnreliableBackend(ReferenceBackend):
         loaded = super().load(engine, envelope, *options)
         lies = any(node.op_type in self.miscomputes for node in onnx.ModelProto.FromString(engine).graph.node)
         return ShiftedEngine(loaded._evaluator, loaded.inputs, loaded.outputs) if lies else loaded
-
-
-class OnePrecisionBackend(ReferenceBackend):
-    """The reference, but an engine computes all of its floats in the one precision that the build options name."""
-
-    name = "one-precision"
-
-    def precision_support(self, options: BuildOptions | None = None) -> PrecisionSupport:
-        return PrecisionSupport(effective={"fp32": "fp32", "fp16": "fp16"})
-
-    def build_properties(self, options: BuildOptions) -> dict[str, str]:
-        return {"precision": options.precision}
-
-    def build(self, model: pathlib.Path, options: BuildOptions) -> bytes:
-        proto = onnx.load(model)
-        if options.precision == "fp16":
-            proto = to_half(proto, "fp16")
-        return proto.SerializeToString(deterministic=True)

@@ -48,9 +48,6 @@ def print_precision(found: Mapping[str, Any], console: Console) -> None:
     for trial in timed:
         times = ", ".join(f"{precision} {ms:.4f} ms" for precision, ms in trial["measured_ms"].items())
         console.print(f"{trial['segment']}: {times}")
-    for one in found.get("carried_in_fp16", ()):
-        saved = "" if one["bytes_saved"] is None else f", {one['bytes_saved']} bytes fewer"
-        console.print(escape(f"{one['tensor']} goes from {one['from']} to {', '.join(one['to'])} in fp16{saved}."))
     if found["moved_back"]:
         names = found["moved_back"]
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""

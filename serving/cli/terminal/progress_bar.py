@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
-import time
 from collections.abc import Iterator
 
 from rich import progress as rich_progress
 from rich.markup import escape
-from rich.text import Text
 
 from trtnode.engines.backends.progress import Progress, listening
 from trtnode.serving.cli.terminal.console import open_console
-
-
-class _TimeLeft(rich_progress.TimeRemainingColumn):
-    """The time that is left: as the work expects, else by the pace of its steps."""
-
-    def render(self, task: rich_progress.Task) -> Text:
-        ends_s = task.fields.get("ends_s")
-        if ends_s is None:
-            return super().render(task)
-        return Text(str(datetime.timedelta(seconds=max(0, round(ends_s - time.monotonic())))), "progress.remaining")
 
 
 def _columns() -> Iterator[rich_progress.ProgressColumn]:
@@ -31,7 +18,7 @@ def _columns() -> Iterator[rich_progress.ProgressColumn]:
     yield rich_progress.BarColumn()
     yield rich_progress.TimeElapsedColumn()
     yield rich_progress.TextColumn("left")
-    yield _TimeLeft()
+    yield rich_progress.TimeRemainingColumn()
 
 
 @contextlib.contextmanager
@@ -60,10 +47,9 @@ class _Bars:
     def show(self, progress: Progress) -> None:
         """Draw a phase with what it works on, or remove the bar of one that is over."""
         description = escape(f"{progress.phase} {progress.what}".rstrip())
-        ends_s = None if progress.left_s is None else time.monotonic() + progress.left_s
         if progress.phase not in self._tasks:
-            self._tasks[progress.phase] = self._bars.add_task(description, total=progress.total, ends_s=ends_s)
+            self._tasks[progress.phase] = self._bars.add_task(description, total=progress.total)
         task = self._tasks[progress.phase]
-        self._bars.update(task, completed=progress.done, total=progress.total, description=description, ends_s=ends_s)
+        self._bars.update(task, completed=progress.done, total=progress.total, description=description)
         if progress.done >= progress.total:
             self._bars.remove_task(self._tasks.pop(progress.phase))

@@ -41,8 +41,6 @@ HEADINGS = {
     "rewrites": "Rewritten",
     "zeros": "Zeros in weights",
     "splits": "Segments that a path keeps apart",
-    "groups": "Nodes that belong together, in more than one segment",
-    "operators": "What if the engine took an operator",
 }
 """The headings of the tables, by name."""
 
@@ -88,25 +86,6 @@ def _run(number: int) -> str:
     return "runs" if number == 1 else "run"
 
 
-def memory_line(memory: Mapping[str, Any]) -> str:
-    """Describe the memory of a model in a few figures."""
-    boundary, native = memory["boundary"], memory["native"]
-    parts = [f"weights {_bytes(memory['weight_bytes'])}"]
-    if memory["engine_bytes"]:
-        parts.append(f"engines {_bytes(memory['engine_bytes'])}")
-    if boundary["tensors"]:
-        parts.append(f"{counted(boundary['tensors'], 'boundary tensor')} {_reuse(boundary)}")
-    if native["tensors"]:
-        pattern = "" if memory["memory_pattern"] else ", allocated one by one"
-        parts.append(f"{counted(native['tensors'], 'native tensor')} {_reuse(native)}{pattern}")
-    return f"Memory: {'; '.join(parts)}."
-
-
-def _reuse(plan: Mapping[str, Any]) -> str:
-    """The bytes of tensors without reuse of memory, and with it."""
-    return f"{_bytes(plan['total_bytes'])}, {_bytes(plan['peak_bytes'])} with reuse"
-
-
 def print_report(report: Report, console: Console, sparse: Sequence[LayerSparsity] = ()) -> None:
     """Print a verdict, then the details; ``sparse`` has the layers with many zeros."""
     for line in verdict_of(report):
@@ -124,8 +103,9 @@ def print_report(report: Report, console: Console, sparse: Sequence[LayerSparsit
             "a kernel for that. To serve the model, give it `reference: true`.",
             markup=False,
         )
-    if report.memory is not None:
-        console.print(memory_line(report.memory), markup=False)
+    if (memory := report.memory) is not None:
+        engines = f"; engines {_bytes(memory['engine_bytes'])}" if memory["engine_bytes"] else ""
+        console.print(f"Memory: weights {_bytes(memory['weight_bytes'])}{engines}.", markup=False)
     _print_native(report, console)
     for name, table in tables_of(report.as_json(), sparse).items():
         _print_table(HEADINGS[name], table, console)

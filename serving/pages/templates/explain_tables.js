@@ -24,7 +24,6 @@ const joined = (items, separator) => items.flatMap((item, index) => (index ? [se
 const CELLS = {
   nodes: (...names) => joined(names.map((name) => named("node", name)), ", "),
   tensor: (name) => [named("tensor", name)],
-  find: (text) => [link("find", text)],
   places: (...names) => joined(names.map(place), ", "),
   path: (split, ...names) => [make(
     "a", { class: "path", href: fragment("split", split) }, ...joined(names.map((name) => make("span", {}, name)), " → "),

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import logging.handlers
 import os
 import pathlib
-import queue
 import signal
 import subprocess
 import sys
@@ -59,28 +57,21 @@ def without_peers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A measurement, its page, and what was printed and logged."""
+    """A measurement and its page."""
 
     result: LatencyResult
     page: str
-    printed: str
-    logged: list[str]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """One measurement of the example, in process and over gRPC, and of its layers."""
+    """One measurement of the example, in process and over gRPC."""
     folder = tmp_path_factory.mktemp("run")
     reports = ["--json", str(folder / "run.json"), "--html", str(folder / "run.html")]
-    asked = ["--inputs", str(TEST_SET), "--via", "process,grpc", "--rounds", "2", "--threads", "1", "--layers"]
-    records: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
-    handler = logging.handlers.QueueHandler(records)
-    logging.getLogger().addHandler(handler)
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
+    asked = ["--inputs", str(TEST_SET), "--via", "process,grpc", "--rounds", "2", "--threads", "1"]
+    with contextlib.redirect_stdout(io.StringIO()):
         assert main(["bench", "model", str(MODEL), *asked, *reports]) == 0
-    logging.getLogger().removeHandler(handler)
-    logged = [records.get().getMessage() for _ in range(records.qsize())]
-    return Run(read_result(folder / "run.json"), (folder / "run.html").read_text(), printed.getvalue(), logged)
+    return Run(read_result(folder / "run.json"), (folder / "run.html").read_text())
 
 
 def rows_by_kind(result: LatencyResult) -> dict[tuple[str, str], LatencyRow]:
@@ -188,7 +179,7 @@ def test_a_model_is_measured_with_operators_of_a_library(tmp_path: pathlib.Path)
 
 
 @pytest.mark.usefixtures("without_peers")
-def test_a_network_is_built_and_measured_without_its_layers(tmp_path: pathlib.Path) -> None:
+def test_a_network_is_built_and_measured(tmp_path: pathlib.Path) -> None:
     options = ["--only", "lenet5", "--engine", "native", "--rounds", "1", "--cache", str(tmp_path)]
 
     code = main(["bench", "networks", *options, "--json", str(tmp_path / "run.json")])
@@ -196,7 +187,6 @@ def test_a_network_is_built_and_measured_without_its_layers(tmp_path: pathlib.Pa
     result = read_result(tmp_path / "run.json")
     rows = result.rows
     assert code == 0
-    assert result.layers == []
     assert {row.network for row in rows} == {"lenet5"}
     assert all(row.cosine == pytest.approx(1.0) for row in rows)
 
@@ -329,23 +319,3 @@ def test_a_compiled_model_is_not_measured_as_a_source(
     assert main(["bench", "model", str(compiled)]) == 1
 
     assert_one_sentence(capsys, f"{compiled}: this model is compiled already.")
-
-
-def test_layers_are_told_in_a_table_and_in_json(run: Run) -> None:
-    layers = run.result.layers
-    assert {layer.setting for layer in layers} == {"native", "fp32"}
-    for setting in ("native", "fp32"):
-        times = [layer.us for layer in layers if layer.setting == setting]
-        assert times == sorted(times, reverse=True)
-        assert times[0] > 0
-        assert sum(layer.share for layer in layers if layer.setting == setting) == pytest.approx(100)
-    assert "Layers: digits, native, batch 1" in run.printed
-    assert not any("have no effect" in line for line in run.logged)
-    assert "gemm" in run.printed
-
-
-def test_layers_are_timed_in_process_only(tiny: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench(tiny, "--layers", "--via", "grpc") == 2
-
-    said = "--layers: layers are timed in process; add process to --via, or leave this out."
-    assert capsys.readouterr().err == f"trtnode: {said}\n"

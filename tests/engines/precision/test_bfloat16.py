@@ -40,7 +40,7 @@ def test_each_result_is_rounded_once_and_sums_are_float32() -> None:
 
 
 def test_interface_keeps_its_names_and_types() -> None:
-    model = to_half(chain()[0], "bf16", boundary=("x", "y"))
+    model = parse("g (bfloat16[2,4] x) => (bfloat16[2,4] y) { y = Relu(x) }")
 
     form = with_float32_kernels(model)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import logging
 import pathlib
@@ -18,7 +17,7 @@ from onnxruntime.quantization import calibrate as peer
 
 from model_texts import parse
 from trtnode.engines.backends.progress import Progress, listening
-from trtnode.engines.errors import CalibrationDataError, CalibrationTableError, UnknownCalibratorError
+from trtnode.engines.errors import CalibrationDataError, CalibrationTableError
 from trtnode.engines.quantization import calibrator, range_estimators
 from trtnode.engines.quantization.calibrator import calibrate
 from trtnode.engines.quantization.dataset import CalibrationDataset
@@ -54,28 +53,11 @@ class OneByOne(peer.CalibrationDataReader):
         return None if image is None else {"image": image[np.newaxis]}
 
 
-class Fixed:
-    """A range estimator as a user would write it."""
-
-    def observe(self, values: np.ndarray, lowest: float, highest: float, /) -> None:
-        assert values.min() == lowest
-
-    def estimate(self) -> tuple[float, float]:
-        return -8.0, 8.0
-
-
 def offer(monkeypatch: pytest.MonkeyPatch, *things: Any) -> None:
     """Make functions and classes importable from a module ``samples_of_a_test``."""
     module = types.ModuleType("samples_of_a_test")
     module.__dict__.update({thing.__name__: thing for thing in things})
     monkeypatch.setitem(sys.modules, module.__name__, module)
-
-
-def install(monkeypatch: pytest.MonkeyPatch, name: str, target: str) -> None:
-    """Add an entry point of the group for estimators."""
-    point = importlib.metadata.EntryPoint(name=name, value=target, group=range_estimators.GROUP)
-    found = importlib.metadata.EntryPoints([point])
-    monkeypatch.setattr(range_estimators.importlib.metadata, "entry_points", lambda group: found.select(group=group))
 
 
 def count_ahead(ahead: list[int], read: list[int]) -> Callable[[Progress], None]:
@@ -212,34 +194,6 @@ def test_progress_knows_the_number_of_samples_of_a_file(digits: pathlib.Path, sa
         calibrate(digits, samples, samples=7)
 
     assert (seen[0], seen[-1]) == (Progress("Calibrating", 0, 7), Progress("Calibrating", 7, 7))
-
-
-def test_a_custom_estimator_is_found_by_its_entry_point(
-    digits: pathlib.Path, samples: CalibrationDataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(monkeypatch, "fixed", "samples_of_a_test:Fixed")
-    offer(monkeypatch, Fixed)
-
-    table = calibrate(digits, samples, method="fixed", samples=3)
-
-    assert set(table.ranges.values()) == {(-8.0, 8.0)}
-    assert table.method == "fixed"
-
-
-@pytest.mark.parametrize(
-    ("method", "told"),
-    [
-        pytest.param("no-such", "there are mean, minmax, moving-average, entropy, percentile, broken", id="unknown"),
-        pytest.param("broken", "its entry point fails with ModuleNotFoundError", id="not-importable"),
-    ],
-)
-def test_a_method_that_can_not_be_used_is_refused(
-    digits: pathlib.Path, samples: CalibrationDataset, method: str, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(monkeypatch, "broken", "no_such_module:Estimator")
-
-    with pytest.raises(UnknownCalibratorError, match=f"Calibration method '{method}' can't be used: {told}"):
-        calibrate(digits, samples, method=method)
 
 
 def test_what_holds_infinity_has_no_range(shared_workshop: Workshop, tmp_path: pathlib.Path) -> None:

@@ -21,7 +21,7 @@ import pytest
 from real_signatures import READ_ONLY, differences
 from simulated_tensorrt import Simulation, make_tensorrt
 from simulated_tensorrt.surface import FIRST
-from trtnode.engines.tensorrt import builder, layer_times, loaded_engine, stage
+from trtnode.engines.tensorrt import builder, loaded_engine, stage
 from trtnode.engines.tensorrt.labelling import parser
 from trtnode.engines.tensorrt.labelling.parser import CODES
 
@@ -48,7 +48,6 @@ PROPERTIES = [
 ]
 SOURCES = (
     builder,
-    layer_times,
     parser,
     loaded_engine,
     stage,
@@ -61,7 +60,6 @@ OWNERS = {
     "plan.trt.": "",
     "context.": "IExecutionContext.",
     "engine.": "ICudaEngine.",
-    "inspector.": "EngineInspector.",
     "self._engine.": "ICudaEngine.",
     "runtime.": "Runtime.",
 }

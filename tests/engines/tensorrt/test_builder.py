@@ -67,12 +67,6 @@ def test_settings_that_change_an_engine_have_names_for_its_key_and_envelope() ->
     }
 
 
-def test_engines_with_details_have_a_setting_more() -> None:
-    added = properties(TensorRtOptions(details=True)).items() - properties(TensorRtOptions()).items()
-
-    assert added == {("PROFILING_VERBOSITY", "DETAILED")}
-
-
 def test_simulated_build_gives_only_inputs_of_varying_shape_a_profile(
     tensorrt: Callable[..., Any], dynamic: pathlib.Path
 ) -> None:

@@ -204,7 +204,7 @@ def test_simulated_engine_of_varying_shape_is_compared_on_a_shape_that_it_was_bu
 
 
 def test_simulated_engines_of_less_precision_are_compared_in_direction(build: Build) -> None:
-    carried = "a = Exp(x) b = Neg(a) c = Softsign(b) y = Add(c, a)"  # a crosses from engine to engine as float16
+    carried = "a = Exp(x) b = Neg(a) c = Softsign(b) y = Add(c, a)"
     graph = f"g (float[2,4] x) => (float[2,4] y) {{ {carried} }}"
 
     compiled = build(graph, native_ops=("Softsign",), precision="fp16")

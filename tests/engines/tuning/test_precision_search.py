@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from faulty_backends import OnePrecisionBackend
 from precision import SAMPLES, envelope, precision_options
 from stand_in_workers import AnyWorker, InProcessWorker
 from trtnode.engines.artifact.compiled_model import CompiledModel
-from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.precision.accuracy_budget import Figures
 from trtnode.engines.precision.options import Calibration
 from trtnode.engines.quantization.dataset import CalibrationDataset
@@ -39,45 +37,6 @@ def test_the_noisiest_nodes_move_back_until_the_budget_holds(
     assert accepted["moved_back"] == len(found["moved_back"]) > 0
     assert {envelope(compiled)["node_precisions"][name] for name in found["moved_back"]} == {"fp32"}
     assert compiled.precision_effective == "int8"
-
-
-def computes(precision: str) -> bool:
-    return get_backend("openvino").precision_support().effective[precision] == precision
-
-
-@pytest.mark.parametrize(
-    ("engine", "reduced"),
-    [
-        ("one-precision", "fp16"),
-        pytest.param(
-            *("openvino", "bf16"),
-            marks=pytest.mark.skipif(not computes("bf16"), reason="OpenVINO has no bfloat16 on this processor"),
-        ),
-    ],
-)
-def test_where_an_engine_has_one_precision_whole_segments_move_back(
-    engine: str,
-    reduced: str,
-    workshop: Workshop,
-    pair: pathlib.Path,
-    vectors: Calibration,
-    in_process: InProcessWorker,
-    register: Callable[[type[Any]], None],
-) -> None:
-    register(OnePrecisionBackend)
-
-    def search(**limits: float) -> dict[str, Any]:
-        asked = precision_options(reduced, calibration=vectors, **limits)
-        compiled = workshop.compile(pair, engine=engine, native_ops=["Relu"], worker=in_process, precision=asked)
-        return compiled.report.as_json()["precision"]
-
-    loose = search(min_cosine=0.9)
-    found = search(max_abs=0.95 * loose["figures"]["max_abs"])
-
-    assert loose["effective"] == reduced
-    assert found["moved_back"] in (["first"], ["second"])
-    assert sorted(segment["effective"] for segment in found["segments"]) == sorted([reduced, "fp32"])
-    assert found["effective"] == f"{reduced}+fp32"
 
 
 def test_a_budget_that_no_precision_meets_leaves_float32_engines(

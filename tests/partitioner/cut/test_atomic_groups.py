@@ -103,25 +103,6 @@ def test_a_chain_stays_with_the_node_that_it_sizes() -> None:
         ["first"],
         ["shape", "turn", "flat", "Sqrt:y"],
     ]
-    assert result.report(model="m", engine="e").split_groups == ()
-
-
-def test_a_group_that_can_not_stay_together_is_reported() -> None:
-    graph = clean("""<ir_version: 10, opset_import: ["": 17]> g (float[N, 4] x) => (float[A, B] y, float[C, D] z)
-    <int64[2] perm = {1, 0}> {
-        [shape] s = Shape(x)
-        [turn] r = Gather(s, perm)
-        [early] a = Reshape(x, r)
-        z = Relu(a)
-        [native] b = Neg(a)
-        [late] c = Reshape(b, r)
-        y = Sqrt(c)
-    }""")
-
-    report = partition_graph(graph, refusing("Neg"), PartitionOptions()).report(model="m", engine="e")
-
-    assert len(report.segments) == report.minimum_segments == 2
-    assert [(group.kind, group.nodes) for group in report.split_groups] == [("shape chain", ("turn", "late"))]
 
 
 def test_groups_change_no_answer() -> None:

@@ -23,7 +23,7 @@ DIGITS, TEST_SET = EXAMPLES / "digits.onnx", EXAMPLES / "test.npz"
 SCANS = EXAMPLES.with_name("scans") / "scans.onnx"
 REPORT_KEYS = {
     "model", "engine", "nodes", "supported_nodes", "engine_nodes", "minimum_segments", "segments", "native",
-    "unknown_shapes", "splits", "split_groups", "crossing_tensors", "boundary_bytes", "what_if", "seconds", "memory",
+    "unknown_shapes", "splits", "crossing_tensors", "boundary_bytes", "seconds", "memory",
 }  # fmt: skip
 
 

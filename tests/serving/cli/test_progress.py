@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import re
 
 import pytest
 
@@ -27,17 +26,6 @@ def test_a_terminal_shows_what_is_built_and_the_time_left(
     assert "Building segment_0, 12 nodes" in drawn
     assert "Building segment_1, 8 nodes" in drawn
     assert "left" in drawn
-
-
-def test_a_build_of_one_segment_has_a_time_left_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("TTY_COMPATIBLE", "1")
-
-    with showing_progress("Compiling"):
-        report(Progress("Building", 0, 10, what="segment_0, 10 nodes", left_s=3600.4))
-
-    assert "left 1:00:00" in re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().err)
 
 
 def test_calibration_shows_how_far_it_is(

@@ -119,10 +119,6 @@ def test_a_reason_is_printed_whole_on_lines_of_its_own(explained: Explain) -> No
     assert "    Scaler belongs to domain 'ai.onnx.ml', not to ONNX." in [line.rstrip() for line in lines]
 
 
-def test_a_what_if_that_changes_nothing_is_left_out(explained: Explain) -> None:
-    assert "What if" not in explained("nothing-to-build")
-
-
 def test_an_option_that_keeps_nodes_native_is_what_to_try(explained: Explain) -> None:
     lines = explained("one-segment", "--native-ops", "Neg")
 

@@ -58,13 +58,11 @@ class IBuilderConfig(Speaks):
     progress_monitor: Any = None
     flags: int
     hardware_compatibility_level: Any
-    profiling_verbosity: Any
 
     def __init__(self, logger: ILogger) -> None:
         super().__init__(logger)
         self.flags = 1 << int(self._trt.BuilderFlag.TF32)
         self.hardware_compatibility_level = self._trt.HardwareCompatibilityLevel.NONE
-        self.profiling_verbosity = self._trt.ProfilingVerbosity.LAYER_NAMES_ONLY
         self._real = real_builder().create_builder_config()
         self._limits: dict[str, int] = {}
         self._profiles: list[IOptimizationProfile] = []
@@ -151,7 +149,6 @@ class IBuilderConfig(Speaks):
             "level": self.builder_optimization_level,
             "limits": self._limits,
             "hardware_compatibility_level": self.hardware_compatibility_level.name,
-            "profiling_verbosity": self.profiling_verbosity.name,
             "targets": [self._target(one.name.lower()) for one in self._targets] or list(TENSORRT_RTX.portable),
         }
 

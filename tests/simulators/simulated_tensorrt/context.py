@@ -19,8 +19,6 @@ class IExecutionContext(Speaks):
     """One thread at a time."""
 
     name = ""
-    profiler: Any = None
-    enqueue_emits_profile = True
 
     def __init__(self, engine: Any, logger: ILogger, strategy: Any) -> None:
         super().__init__(logger)
@@ -125,13 +123,6 @@ class IExecutionContext(Speaks):
             self._enqueue(kernel, stream, stream_handle)
             return True
 
-    def report_to_profiler(self) -> bool:
-        if self.profiler is None:
-            return False
-        for layer in self._engine._plan.layers:
-            self.profiler.report_layer_time(layer, 0.0)
-        return True
-
     def _check(self, stream_handle: int) -> StreamQueue:
         """Refuse what the library refuses.
 
@@ -173,9 +164,6 @@ class IExecutionContext(Speaks):
         if handle == 0:
             self._warn("Using default stream in enqueueV3() may lead to performance issues.")
             gpu.drain()
-        if self.profiler is not None and self.enqueue_emits_profile:
-            stream.finish()
-            self.report_to_profiler()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

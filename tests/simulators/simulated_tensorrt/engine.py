@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import onnx
@@ -13,7 +12,6 @@ from simulated_tensorrt.executable import Executable
 from simulated_tensorrt.graphs import Tensor, by_name
 from simulated_tensorrt.plan import Plan, PlanError
 from simulated_tensorrt.runtime_cache import IRuntimeConfig
-from simulated_tensorrt.simulation import Bound
 from simulated_tensorrt.values import Dims, ILogger, ShowsLogger, Speaks
 
 AMPERE = (8, 0)
@@ -172,38 +170,3 @@ class ICudaEngine(Speaks):
     def create_runtime_config(self) -> IRuntimeConfig:
         config: IRuntimeConfig = self._trt.IRuntimeConfig()
         return config
-
-    def create_engine_inspector(self) -> Any:
-        return self._trt.EngineInspector(self)
-
-
-class EngineInspector(Bound):
-    """Tells layers by name alone, and more of engines that were built in detail."""
-
-    execution_context: Any = None
-
-    def __init__(self, engine: ICudaEngine) -> None:
-        self._engine = engine
-
-    def get_engine_information(self, format: Any) -> str:  # noqa: A002  (the library's name)
-        layers, tensors = self._engine._plan.layers, list(self._engine._tensors)
-        if format == self._trt.LayerInformationFormat.ONELINE:
-            return "\n".join(layers)
-        boundary = "I/O Tensors" if self._sim.release >= (11, 0) else "Bindings"
-        detailed = self._engine._plan.settings["profiling_verbosity"] == "DETAILED"
-        return json.dumps({"Layers": self._details() if detailed else layers, boundary: tensors})
-
-    def _details(self) -> list[dict[str, Any]]:
-        """Every layer is float32: the simulated kernels are ONNX Runtime's, which this doesn't know."""
-        kind = {"DataType": "Float"} if self._sim.release >= (11, 0) else {"Format/Datatype": "Row major linear FP32"}
-        nodes = zip(self._engine._plan.layers, self._engine._model.graph.node, strict=True)
-        return [
-            {
-                "Name": name,
-                "LayerType": node.op_type,
-                "Outputs": [{"Name": output, **kind} for output in node.output],
-                "TacticName": "simulated",
-                "Metadata": f"[ONNX Layer: {name}]",
-            }
-            for name, node in nodes
-        ]

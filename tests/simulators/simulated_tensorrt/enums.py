@@ -31,14 +31,12 @@ ENUMS = {
     ),
     "ExecutionContextAllocationStrategy": "STATIC:0 ON_PROFILE_CHANGE:1 USER_MANAGED:2",
     "HardwareCompatibilityLevel": "NONE:0 AMPERE_PLUS:1 SAME_COMPUTE_CAPABILITY:2:2:10.9",
-    "LayerInformationFormat": "ONELINE:0 JSON:1",
     "MemoryPoolType": (
         "WORKSPACE:0 DLA_MANAGED_SRAM:1 DLA_LOCAL_DRAM:2 DLA_GLOBAL_DRAM:3 TACTIC_DRAM:4 TACTIC_SHARED_MEMORY:5"
     ),
     "NetworkDefinitionCreationFlag": (
         "EXPLICIT_BATCH:0:- STRONGLY_TYPED:1:0 PREFER_JIT_PYTHON_PLUGINS:2:1:10.9 PREFER_AOT_PYTHON_PLUGINS:3:2:10.9"
     ),
-    "ProfilingVerbosity": "LAYER_NAMES_ONLY:0 NONE:1 DETAILED:2",
     "TensorFormat": "LINEAR:0 CHW2:1 HWC8:2 CHW4:3 CHW16:4 CHW32:5",
     "TensorIOMode": "NONE:0 INPUT:1 OUTPUT:2",
     "TensorLocation": "DEVICE:0 HOST:1",

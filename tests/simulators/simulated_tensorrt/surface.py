@@ -15,7 +15,6 @@ CLASSES: tuple[type, ...] = (
     config.IOptimizationProfile,
     config.ITimingCache,
     context.IExecutionContext,
-    engine.EngineInspector,
     engine.ICudaEngine,
     engine.Runtime,
     network.INetworkDefinition,
@@ -32,7 +31,6 @@ PLAIN_CLASSES: tuple[type, ...] = (
     values.IHostMemory,
     values.ILogger,
     values.IOutputAllocator,
-    values.IProfiler,
     values.IProgressMonitor,
     values.Logger,
 )

@@ -100,11 +100,6 @@ class IOutputAllocator(NeedsInit):
     """
 
 
-class IProfiler(NeedsInit):
-    def report_layer_time(self, layer_name: str, ms: float) -> None:
-        raise pure_virtual("IProfiler::report_layer_time")
-
-
 class IProgressMonitor(NeedsInit):
     def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
         raise pure_virtual("IProgressMonitor::phase_start")
