@@ -112,9 +112,7 @@ def _run(given: argparse.Namespace) -> int:
 def _subjects(given: argparse.Namespace) -> Iterator[LatencySubject]:
     """Yield the networks, or the models of a folder."""
     if given.models is None:
-        yield from network_subjects(
-            (given.only or ",".join(NETWORKS)).split(","), [1], given.networks
-        )
+        yield from network_subjects((given.only or ",".join(NETWORKS)).split(","), [1], given.networks)
         return
     with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as folder:
         cases = find_cases(given.models, given.only or "*")

@@ -56,9 +56,7 @@ class LatencySubject:
         return {name: np.stack([feeds[name] for feeds in self.calibration]) for name in self.checking}
 
 
-def network_subjects(
-    names: Sequence[str], batches: Sequence[int], folder: pathlib.Path
-) -> Iterator[LatencySubject]:
+def network_subjects(names: Sequence[str], batches: Sequence[int], folder: pathlib.Path) -> Iterator[LatencySubject]:
     """Yield networks, each built just before it is yielded.
 
     Args:

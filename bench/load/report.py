@@ -8,8 +8,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from trtnode.bench.load.rows import LoadRow
 from trtnode.bench.load.load_level import Level
+from trtnode.bench.load.rows import LoadRow
 from trtnode.bench.load.samples import Samples, percentile
 
 TIMES = ("mean", "p50", "p90", "p95", "p99", "max")

@@ -57,9 +57,7 @@ class MarkerError(BenchmarkError):
 
 def main(argv: Sequence[str] | None = None, root: pathlib.Path = ROOT) -> int:
     """Write both files below ``root``; return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.results.publish", description=__doc__.splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.results.publish", description=__doc__.splitlines()[0])
     parser.add_argument("run", type=pathlib.Path, help="what `trtnode bench networks --json` has written")
     try:
         publish(parser.parse_args(argv).run, root)

@@ -97,9 +97,7 @@ def check_fits(segment: str, envelope: Envelope, run: RunOptions = SHARED) -> No
     envelope.check_machine(segment, version=backend.version(), device=device)
 
 
-def load_engine(
-    segment: str, envelope: Envelope, engine: bytes | memoryview, run: RunOptions = SHARED
-) -> Engine:
+def load_engine(segment: str, envelope: Envelope, engine: bytes | memoryview, run: RunOptions = SHARED) -> Engine:
     """Check an envelope, then load the engine.
 
     Args:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from trtnode.engines.artifact.files import write_temporary
-from trtnode.engines.build.builder import BuiltEngine, BuiltPartition
+from trtnode.engines.build.builder import BuiltEngine
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.precision.rewriting import Setting, transform
 from trtnode.engines.quantization.table import CalibrationTable

@@ -20,7 +20,6 @@ from trtnode.partitioner.graph.view import Graph, Node, expected_bytes
 from trtnode.partitioner.model.values import dimensions
 from trtnode.partitioner.passes.contrib_operators import CONTRIB_DOMAIN
 
-
 # Rough throughput and overheads of a machine: two cores of a current x86 server.
 FLOPS_PER_S = 100e9
 """Floating-point operations a second."""

@@ -103,9 +103,7 @@ class RequestCache:
 
     __slots__ = ("_heads", "_templates", "is_batched", "parameters", "signature", "version")
 
-    def __init__(
-        self, signature: WireSignature, version: str, *, variant: str = "", is_batched: bool = False
-    ) -> None:
+    def __init__(self, signature: WireSignature, version: str, *, variant: str = "", is_batched: bool = False) -> None:
         self.signature = signature
         self.version = version
         self.parameters = {VARIANT: variant} if variant else {}

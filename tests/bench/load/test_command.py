@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from simulated_server import SimulatedServer

@@ -115,9 +115,7 @@ def test_each_request_gets_its_own_answer_whatever_runs_beside_it(
 
     config = BatchingConfig(max_batch_size=8, priority_levels=3)
     run: Run = held  # type: ignore[assignment]
-    batcher = DynamicBatcher(
-        unlike.padding(run), sorted(AXES), config, 1, ModelCounts(), lambda _: False, unlike
-    )
+    batcher = DynamicBatcher(unlike.padding(run), sorted(AXES), config, 1, ModelCounts(), lambda _: False, unlike)
     outcomes: dict[int, Outcome] = {}
     ended = threading.Semaphore(0)
 

@@ -65,7 +65,10 @@ def test_people_read_what_was_asked_and_tried(
         pytest.param(["--precision-rules", "op=Sofmax:bf16"], 2, "'Sofmax' matches nothing in", id="rule-operator"),
         pytest.param(["--precision", "bf16", "--metric", "f"], 1, "it should be MODULE:FUNCTION", id="metric-form"),
         pytest.param(
-            ["--precision", "int8", "--calibration", DATA, "--calibration-method", "x"], 2, "invalid choice: 'x'", id="method"
+            ["--precision", "int8", "--calibration", DATA, "--calibration-method", "x"],
+            2,
+            "invalid choice: 'x'",
+            id="method",
         ),
     ],
 )
