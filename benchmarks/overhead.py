@@ -68,8 +68,8 @@ def _pairs(folder: pathlib.Path, size: int) -> dict[str, tuple[Latencies, Latenc
 def _measure_pair(
     raw: Callable[[], object], executable: Executable, feeds: Mapping[str, np.ndarray]
 ) -> tuple[Latencies, Latencies]:
-    calls: dict[str, Callable[[], object]] = {"raw": raw, "ours": functools.partial(executable.run, feeds)}
-    turns = {name: functools.partial(time_calls, call) for name, call in calls.items()}
+    ours = functools.partial(executable.run, feeds)
+    turns = {"raw": functools.partial(time_calls, raw), "ours": functools.partial(time_calls, ours)}
     interleaving = Interleaving(turns, seconds_per_turn=0.05)
     interleaving.run(40)
     times = interleaving.latencies()
