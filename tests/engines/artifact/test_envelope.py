@@ -235,10 +235,6 @@ DAMAGE = {
         with_envelope(inputs=[{"name": "x", "dtype": "DOUBLE", "shape": ["N", 4]}]),
         "it has 'x' as float64\\[N, 4\\], its node has float32\\[N, 4\\]",
     ),
-    "engine-in-another-type": (
-        with_envelope(inputs=[{"name": "x", "dtype": "FLOAT16", "shape": ["N", 4]}]),
-        "'x' is float32, not FLOAT16",
-    ),
     "more-inputs": (with_envelope(inputs=[{"name": "x", "dtype": "FLOAT", "shape": [4]}] * 2), "built for 2 inputs"),
     "no-outputs": (with_envelope(outputs=[]), "built for 0 outputs"),
     "no-engine": (without("engine"), "neither an engine nor the path of a sidecar"),
