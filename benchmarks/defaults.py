@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import fnmatch
 import functools
+import gzip
 import json
 import os
 import pathlib
@@ -27,7 +29,6 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.collection import find_cases
 from trtnode.bench.environment import describe_environment
 from trtnode.bench.errors import BenchmarkError
 from trtnode.bench.latency.candidate_process import CandidateProcess, Recipe
@@ -115,13 +116,28 @@ def _subjects(given: argparse.Namespace) -> Iterator[LatencySubject]:
         yield from network_subjects((given.only or ",".join(NETWORKS)).split(","), [1], given.networks)
         return
     with tempfile.TemporaryDirectory(prefix="trtnode-bench-") as folder:
-        cases = find_cases(given.models, given.only or "*")
-        if not cases:
-            raise BenchmarkError(
-                f"{given.models}: no path of a model below it is {given.only or '*'!r}, as in 'models/*'"
-            )
-        for case in cases:
-            yield from model_subjects([case.unpacked(pathlib.Path(folder))], [1], None)
+        for model in _find_models(given.models, (given.only or "*").split(",")):
+            yield from model_subjects([_unpacked(model, pathlib.Path(folder))], [1], None)
+
+
+def _find_models(root: pathlib.Path, names: Sequence[str]) -> list[pathlib.Path]:
+    """Return the ONNX files below a folder of which a file or folder on their path matches one of the globs."""
+    if not root.is_dir():
+        raise BenchmarkError(f"{root}: there is no such folder")
+    files = [path for path in sorted(root.rglob("*.onnx*")) if path.name.endswith((".onnx", ".onnx.gz"))]
+    wanted = [f for f in files if any(fnmatch.filter(f.relative_to(root).parts, name) for name in names)]
+    if not wanted:
+        raise BenchmarkError(f"{root}: no ONNX file below it has {' or '.join(map(repr, names))} in its path")
+    return wanted
+
+
+def _unpacked(model: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """Return the model as a plain ONNX file, written into a folder if it is packed with gzip."""
+    if model.suffix != ".gz":
+        return model
+    path = folder / model.stem
+    path.write_bytes(gzip.decompress(model.read_bytes()))
+    return path
 
 
 def _measure(
@@ -246,7 +262,7 @@ def _parser() -> argparse.ArgumentParser:
     folder = pathlib.Path("build/networks")
     parser.add_argument("--networks", type=pathlib.Path, default=folder, metavar="DIR", help="where networks are kept")
     parser.add_argument("--models", type=pathlib.Path, metavar="DIR", help="measure models of a folder, not networks")
-    parser.add_argument("--only", metavar="NAMES", help="networks, or a glob of models; default: all")
+    parser.add_argument("--only", metavar="NAMES", help="networks, or globs of files or folders; default: all")
     parser.add_argument("--precision", default="fp32,bf16,int8", metavar="NAMES", help="default: fp32,bf16,int8")
     parser.add_argument("--choices", type=int, default=5, metavar="N", help="compilations of each; default: 5")
     parser.add_argument("--neighbour", action="store_true", help="choose beside a busy process, too")

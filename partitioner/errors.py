@@ -55,13 +55,6 @@ class DataOutsideError(PartitionError):
         )
 
 
-class UnlabelledNodeError(PartitionError):
-    """A node reached the cut without a label."""
-
-    def __init__(self, node: str) -> None:
-        super().__init__(f"Node {node!r} has no label. Label every node; native nodes are labelled too.")
-
-
 class UnknownOptionError(PartitionError):
     """A partition option names something that the model doesn't have."""
 

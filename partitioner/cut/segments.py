@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from trtnode.partitioner.cut.placement import connected_nodes, place_nodes
-from trtnode.partitioner.errors import UnlabelledNodeError
 from trtnode.partitioner.graph.topology import GRAPH_INPUT, as_booleans
 from trtnode.partitioner.graph.view import Graph, Node
 
@@ -37,36 +36,19 @@ class Segment:
     outputs: tuple[ir.Value, ...]
 
 
-def cut_segments(graph: Graph, supported: Mapping[str, bool]) -> list[Segment]:
-    """Cut the supported nodes into the fewest segments that leave the graph without a cycle.
-
-    Args:
-        graph: The cleaned graph.
-        supported: True if the engine takes a node, by node identity.
-
-    Returns:
-        Segments in execution order. Each supported node is in exactly one of them.
-
-    Raises:
-        UnlabelledNodeError: If a node of ``graph`` is missing from ``supported``.
-    """
-    try:
-        inside = [supported[node.name] for node in graph.nodes]
-    except KeyError as error:
-        raise UnlabelledNodeError(error.args[0]) from None
-    return cut(graph, inside)
-
-
 def cut(
     graph: Graph, inside: Sequence[bool], *, together: Sequence[Sequence[int]] = (), connected: bool = False
 ) -> list[Segment]:
-    """Cut the supported nodes as ``cut_segments`` does, with atomic groups and the user's wishes.
+    """Cut the supported nodes into the fewest segments that leave the graph without a cycle.
 
     Args:
         graph: The cleaned graph.
         inside: True if the engine takes a node, by number.
         together: Groups of supported nodes, by number, to keep in one segment if that needs no further segment.
         connected: True if each segment must be connected. Then a level may have several.
+
+    Returns:
+        Segments in execution order. Each supported node is in exactly one of them.
     """
     levels = place_nodes(graph.topology, inside, together=together)
     places = np.where(as_booleans(inside), levels, NATIVE)

@@ -21,7 +21,7 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.errors import BuildError, EngineError, WorkerError
 from trtnode.partitioner.cut.labels import ReasonCode
-from trtnode.partitioner.cut.segments import Segment, cut_segments
+from trtnode.partitioner.cut.segments import Segment, cut
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
@@ -90,7 +90,7 @@ def failures() -> Mapping[str, EngineError]:
 
 def segment_of(workshop: Workshop, graph: str) -> tuple[Graph, Segment]:
     model = Graph.of(load_model(workshop.write(graph)))
-    (segment,) = cut_segments(model, {node.name: True for node in model.nodes})
+    (segment,) = cut(model, [True] * len(model.nodes))
     return model, segment
 
 

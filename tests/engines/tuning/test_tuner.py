@@ -27,7 +27,7 @@ from trtnode.engines.tuning.candidates import Candidate, SegmentTimes, choose, l
 from trtnode.engines.tuning.tuner import Tuner
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.options import PartitionOptions
-from trtnode.partitioner.cut.segments import cut_segments
+from trtnode.partitioner.cut.segments import cut
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
@@ -66,7 +66,7 @@ def test_more_engines_must_be_clearly_faster(turns: dict[str, Sequence[float]], 
 
 def test_candidates_are_none_the_best_the_gaining_and_all(source: pathlib.Path) -> None:
     graph = Graph.of(load_model(source))
-    segments = cut_segments(graph, {n.name: n.op_type != "Erf" for n in graph.nodes})
+    segments = cut(graph, [n.op_type != "Erf" for n in graph.nodes])
     gains = {"segment_0": 0.005, "segment_1": 0.5, "segment_2": 0.1}
     times = {name: SegmentTimes(engine_ms=1 - gain, native_ms=1) for name, gain in gains.items()}
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from model_texts import clean
 from random_models import random_models
 from trtnode.partitioner.cut.levels import certifies, earliest_levels
-from trtnode.partitioner.cut.segments import Segment, cut_segments
-from trtnode.partitioner.errors import UnlabelledNodeError
+from trtnode.partitioner.cut.segments import Segment, cut
 from trtnode.partitioner.graph.view import Graph
 
 STEADY = settings(max_examples=60, derandomize=True)
@@ -33,6 +32,10 @@ def chain(ops: Sequence[str]) -> str:
 
 def supported(graph: Graph) -> dict[str, bool]:
     return {node.name: node.op_type not in ("Neg", "If") for node in graph.nodes}
+
+
+def segments_of(graph: Graph) -> list[Segment]:
+    return cut(graph, list(supported(graph).values()))
 
 
 def names(segments: Iterable[Segment]) -> list[tuple[str, ...]]:
@@ -90,7 +93,7 @@ def groupings(members: Sequence[str], most: int) -> Iterator[list[list[str]]]:
 def test_a_chain_is_cut_at_native_nodes(ops: list[str], expected: list[tuple[str, ...]]) -> None:
     graph = clean(chain(ops))
 
-    segments = cut_segments(graph, supported(graph))
+    segments = segments_of(graph)
 
     assert names(segments) == expected
     assert [segment.name for segment in segments] == [f"segment_{i}" for i in range(len(expected))]
@@ -103,7 +106,7 @@ def test_branches_without_a_path_between_them_share_a_segment() -> None:
         w = Abs(z)
     }""")
 
-    assert names(cut_segments(graph, supported(graph))) == [("Relu:y", "Abs:w")]
+    assert names(segments_of(graph)) == [("Relu:y", "Abs:w")]
 
 
 def test_a_native_detour_keeps_its_ends_apart() -> None:
@@ -114,7 +117,7 @@ def test_a_native_detour_keeps_its_ends_apart() -> None:
         y = Add(b, c)
     }""")
 
-    assert names(cut_segments(graph, supported(graph))) == [("Relu:a",), ("Abs:c", "Add:y")]
+    assert names(segments_of(graph)) == [("Relu:a",), ("Abs:c", "Add:y")]
 
 
 def test_a_captured_value_is_a_detour_too() -> None:
@@ -127,7 +130,7 @@ def test_a_captured_value_is_a_detour_too() -> None:
         y = Add(a, b)
     }""")
 
-    assert names(cut_segments(graph, supported(graph))) == [("Relu:a",), ("Add:y",)]
+    assert names(segments_of(graph)) == [("Relu:a",), ("Add:y",)]
 
 
 def test_a_node_of_constants_alone_waits_for_its_reader() -> None:
@@ -140,7 +143,7 @@ def test_a_node_of_constants_alone_waits_for_its_reader() -> None:
         y = Add(b, late)
     }""")
 
-    segments = cut_segments(graph, supported(graph))
+    segments = segments_of(graph)
 
     assert names(segments) == [("Relu:a",), ("Exp:early", "Exp:late", "Add:y")]
     assert [v.name for v in segments[1].inputs] == ["b"]
@@ -156,7 +159,7 @@ def test_inputs_are_in_order_of_first_use_and_outputs_in_order_of_production() -
         n = Neg(b)
     }""")
 
-    (segment,) = cut_segments(graph, supported(graph))
+    (segment,) = segments_of(graph)
 
     assert [v.name for v in segment.inputs] == ["q", "p"]
     assert [v.name for v in segment.outputs] == ["c", "s"]
@@ -170,7 +173,7 @@ def test_a_value_that_is_read_inside_and_outside_leaves_the_segment_once() -> No
         z = Neg(a)
     }""")
 
-    (segment,) = cut_segments(graph, supported(graph))
+    (segment,) = segments_of(graph)
 
     assert [v.name for v in segment.outputs] == ["a", "b"]
 
@@ -184,7 +187,7 @@ def test_a_value_that_a_subgraph_captures_leaves_the_segment() -> None:
         >
     }""")
 
-    (segment,) = cut_segments(graph, supported(graph))
+    (segment,) = segments_of(graph)
 
     assert [v.name for v in segment.outputs] == ["a"]
 
@@ -196,16 +199,9 @@ def test_no_segment_takes_the_name_of_a_node() -> None:
         [segment_2] y = Abs(b)
     }""")
 
-    segments = cut_segments(graph, supported(graph))
+    segments = segments_of(graph)
 
     assert [segment.name for segment in segments] == ["segment_1", "segment_3"]
-
-
-def test_a_node_without_a_label_is_an_error() -> None:
-    graph = clean(chain(["Relu", "Neg"]))
-
-    with pytest.raises(UnlabelledNodeError, match="'Neg:v1' has no label"):
-        cut_segments(graph, {"Relu:v0": True})
 
 
 def test_two_branches_that_merge_beside_a_native_path_make_no_cycle() -> None:
@@ -220,7 +216,7 @@ def test_two_branches_that_merge_beside_a_native_path_make_no_cycle() -> None:
         j = Add(k, n)
     }""")
 
-    segments = cut_segments(graph, supported(graph))
+    segments = segments_of(graph)
 
     assert is_legal(edges(graph), names(segments))
     assert len(segments) == 2
@@ -232,7 +228,7 @@ def test_a_cut_is_legal_and_complete(data: st.DataObject) -> None:
     graph = clean(data.draw(random_models(16)))
     label = supported(graph)
 
-    segments = cut_segments(graph, label)
+    segments = segments_of(graph)
 
     assert is_legal(edges(graph), names(segments))
     assert sorted(n for group in names(segments) for n in group) == sorted(n for n, inside in label.items() if inside)
@@ -246,7 +242,7 @@ def test_no_legal_cut_has_fewer_segments(data: st.DataObject) -> None:
     members = [name for name, inside in label.items() if inside]
     assume(len(members) <= 8)
 
-    segments = cut_segments(graph, label)
+    segments = segments_of(graph)
 
     fewer = (groups for groups in groupings(members, len(segments) - 1) if groups)
     assert not any(is_legal(links, groups) for groups in fewer)
@@ -285,7 +281,7 @@ def test_a_level_below_that_of_a_predecessor_certifies_nothing(data: st.DataObje
 @given(data=st.data())
 def test_another_topological_order_changes_no_number_of_segments(data: st.DataObject) -> None:
     graph = clean(data.draw(random_models(12)))
-    expected = len(cut_segments(graph, supported(graph)))
+    expected = len(segments_of(graph))
     order = graphlib.TopologicalSorter(dict(enumerate(graph.topology.predecessors)))
     order.prepare()
 
@@ -300,7 +296,7 @@ def test_another_topological_order_changes_no_number_of_segments(data: st.DataOb
     again = Graph.of(graph.model)
 
     assert again.names == tuple(graph.names[index] for index in shuffled)
-    assert len(cut_segments(again, supported(again))) == expected
+    assert len(segments_of(again)) == expected
 
 
 @STEADY
@@ -312,4 +308,4 @@ def test_native_nodes_never_need_more_stages_than_segments_and_one(data: st.Data
     levels = earliest_levels(graph.topology, list(label.values()))
 
     native = {level for level, inside in zip(levels, label.values(), strict=True) if not inside}
-    assert len(native) <= len(cut_segments(graph, label)) + 1
+    assert len(native) <= len(segments_of(graph)) + 1
