@@ -19,7 +19,7 @@ from trtnode.engines.process_memory import resident_bytes
 from trtnode.engines.runtime.executor import Executable
 from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.wording import counted
-from trtnode.serving.batching.axis_check import no_batch_axis, rows_differ_in_company
+from trtnode.serving.batching.axis_check import dependent_rows, no_batch_axis
 from trtnode.serving.batching.batcher import DynamicBatcher
 from trtnode.serving.batching.length_batches import LengthBatches
 from trtnode.serving.batching.lengths import Lengths, lengths_of
@@ -343,7 +343,7 @@ class Servable:
         batching, instances = self._config.batching, self._config.instances
         if batching is None:
             return InstancePool(run, instances, self.counts)
-        problem = no_batch_axis(signature) or _dependent_rows(executable, signature)
+        problem = no_batch_axis(signature) or dependent_rows(executable, signature)
         if problem:
             logger.warning("Model %r: requests run one by one, without batching: %s", self.name, problem)
             return InstancePool(run, instances, self.counts)
@@ -393,13 +393,3 @@ def _summary(facts: Mapping[str, Any]) -> str:
     referred = f" ({len(facts['reference_nodes'])} in onnx.reference)" if facts["reference_nodes"] else ""
     precision = facts["precision"]["effective"]
     return f"engine {facts['engine']}, {segments}{unchecked}, {nodes}{referred}, precision {precision}"
-
-
-def _dependent_rows(executable: ServedExecutable, signature: WireSignature) -> str | None:
-    """Return why rows of different requests must not stand in one batch, though the signature would allow it."""
-    try:
-        if rows_differ_in_company(executable, signature):
-            return "a row's results change when other rows stand beside it, so axis 0 is no batch axis"
-    except EngineError as error:
-        logger.warning("Whether axis 0 of model %r is a batch axis could not be checked: %s", signature.model, error)
-    return None

@@ -7,7 +7,7 @@ import datetime
 import json
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
@@ -25,11 +25,23 @@ REPORT_KEYS = {
     "model", "engine", "nodes", "supported_nodes", "engine_nodes", "minimum_segments", "segments", "native",
     "unknown_shapes", "splits", "crossing_tensors", "boundary_bytes", "seconds", "memory",
 }  # fmt: skip
+EnginesTake = Callable[[float], Clock]
+"""Sets the milliseconds that the next measurements find with engines; natively they find 1."""
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def engines_take(choosing_engines: None, worker: SubprocessWorker, monkeypatch: pytest.MonkeyPatch) -> EnginesTake:
+    def found(milliseconds: float) -> Clock:
+        clock = Clock(worker, {}, table({"": 1.0, "0": milliseconds}))
+        monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+        return clock
+
+    return found
 
 
 def compile_digits(output: pathlib.Path, cache: pathlib.Path, *options: str) -> int:
@@ -180,16 +192,10 @@ def test_tuned_compile_tells_what_was_measured(
     assert "segments of the minimum cut" in printed
 
 
-@pytest.mark.usefixtures("choosing_engines")
 def test_compile_measures_by_default_and_explain_knows_the_choice(
-    cache: pathlib.Path,
-    tmp_path: pathlib.Path,
-    worker: SubprocessWorker,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cache: pathlib.Path, tmp_path: pathlib.Path, engines_take: EnginesTake, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = Clock(worker, {}, table({"": 1.0, "0": 2.0}))
-    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    engines_take(2.0)
 
     compile_digits(tmp_path / "compiled.onnx", cache, "--engine", "openvino")
     printed = capsys.readouterr().out
@@ -205,17 +211,11 @@ def test_compile_measures_by_default_and_explain_knows_the_choice(
     assert "; chosen by a brief measurement." in printed
 
 
-@pytest.mark.usefixtures("choosing_engines")
 @pytest.mark.parametrize("option", ["--no-measure", "--all-engines"])
 def test_what_was_measured_is_told_of_engines_that_stay_without_measurement(
-    option: str,
-    tmp_path: pathlib.Path,
-    worker: SubprocessWorker,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    option: str, tmp_path: pathlib.Path, engines_take: EnginesTake, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = Clock(worker, {}, table({"": 1.0, "0": 2.0}))
-    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    clock = engines_take(2.0)
     place = [str(SCANS), "--cache", str(tmp_path / "cache")]  # the estimate keeps its engine as well
     main(["compile", *place, "-o", str(tmp_path / "compiled.onnx")])
     capsys.readouterr()
@@ -229,15 +229,13 @@ def test_what_was_measured_is_told_of_engines_that_stay_without_measurement(
     assert len(clock.asked) == 1
 
 
-@pytest.mark.usefixtures("choosing_engines")
 def test_a_remembered_choice_tells_when_and_at_what_load_it_was_made(
     tmp_path: pathlib.Path,
-    worker: SubprocessWorker,
+    engines_take: EnginesTake,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    clock = Clock(worker, {}, table({"": 1.0, "0": 0.5}))
-    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    engines_take(0.5)
     compile_digits(tmp_path / "compiled.onnx", tmp_path / "cache")
     first = capsys.readouterr().out
     monkeypatch.setattr("trtnode.serving.cli.terminal.report.FRESH", datetime.timedelta())
@@ -252,15 +250,10 @@ def test_a_remembered_choice_tells_when_and_at_what_load_it_was_made(
     assert "at a load of" not in first
 
 
-@pytest.mark.usefixtures("choosing_engines")
 def test_a_gain_within_the_margin_is_not_called_faster(
-    tmp_path: pathlib.Path,
-    worker: SubprocessWorker,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: pathlib.Path, engines_take: EnginesTake, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = Clock(worker, {}, table({"": 1.0, "0": 0.99}))
-    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    engines_take(0.99)
 
     compile_digits(tmp_path / "compiled.onnx", tmp_path / "cache")
 
@@ -268,18 +261,11 @@ def test_a_gain_within_the_margin_is_not_called_faster(
     assert capsys.readouterr().out.splitlines()[0] == verdict
 
 
-@pytest.mark.usefixtures("choosing_engines")
 @pytest.mark.parametrize(("engines_ms", "code"), [(0.5, 0), (2.0, 1)], ids=["faster", "slower"])
 def test_a_compilation_fails_where_no_engine_is_faster_if_it_is_to(
-    engines_ms: float,
-    code: int,
-    tmp_path: pathlib.Path,
-    worker: SubprocessWorker,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    engines_ms: float, code: int, tmp_path: pathlib.Path, engines_take: EnginesTake, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clock = Clock(worker, {}, table({"": 1.0, "0": engines_ms}))
-    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    engines_take(engines_ms)
     output = tmp_path / "compiled.onnx"
 
     assert compile_digits(output, tmp_path / "cache", "--fail-if-not-faster", "--json") == code
@@ -322,15 +308,6 @@ def test_nothing_is_measured_where_an_option_says_so(
     report = json.loads(capsys.readouterr().out)["report"]
     assert "tuning" not in report
     assert len(report["segments"]) == engines  # the estimate calls it slower
-
-
-@pytest.mark.usefixtures("choosing_engines")
-def test_choices_of_engines_exclude_each_other(
-    cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert compile_digits(tmp_path / "compiled.onnx", cache, "--tune", "--all-engines") == 2
-
-    assert capsys.readouterr().err == "trtnode: --all-engines: leaves nothing to tune; leave out this or tune.\n"
 
 
 def test_source_that_passes_the_full_check_gives_a_compiled_model_that_does(
@@ -378,16 +355,10 @@ def test_run_writes_strings_and_sequences(tmp_path: pathlib.Path) -> None:
     onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
     np.savez(tmp_path / "in.npz", x=np.array(["a", "b"]), f=np.array([-1, 2], np.float32))
 
-    code = main(
-        [
-            "run",
-            str(tmp_path / "model.onnx"),
-            "--inputs",
-            str(tmp_path / "in.npz"),
-            "--outputs",
-            str(tmp_path / "o.npz"),
-        ]
-    )
+    files = {"--inputs": "in.npz", "--outputs": "o.npz"}
+    options = [word for option, name in files.items() for word in (option, str(tmp_path / name))]
+
+    code = main(["run", str(tmp_path / "model.onnx"), *options])
 
     results = np.load(tmp_path / "o.npz")
     assert code == 0
@@ -404,6 +375,7 @@ def test_run_writes_strings_and_sequences(tmp_path: pathlib.Path) -> None:
         pytest.param(["compile", str(DIGITS), "-o", "absent/x.onnx"], 1, "there is no such folder", id="no-folder"),
         pytest.param(["explain", str(DIGITS), "--native-ops", "Rellu"], 2, "'Rellu' matches nothing", id="unknown-op"),
         pytest.param(["compile", str(DIGITS), "-o", "x", "--precision", "int8"], 2, "needs calibration", id="int8"),
+        pytest.param(["compile", str(DIGITS), "-o", "x", "--tune", "--all-engines"], 2, "nothing to tune", id="tune"),
         pytest.param(["run", str(DIGITS), "--inputs", "no.npz", "--outputs", "o"], 1, "no.npz", id="missing-inputs"),
         pytest.param(["run", str(DIGITS), "--inputs", str(DIGITS), "--outputs", "o"], 1, "not an .npz", id="no-npz"),
     ],

@@ -110,160 +110,122 @@ def test_a_batch_of_no_rows_is_answered(infer: Infer) -> None:
     assert response.raw_output_contents[0] == b""
 
 
+def fault(name: str, message: str, *, code: str = "INVALID_ARGUMENT", **changes: Any) -> Any:
+    """Return a case: the changes that spoil a request, and what the client is told."""
+    return pytest.param(changes, code, message, id=name)
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "message"),
     [
-        pytest.param(
-            {"model_name": "three"}, "NOT_FOUND", "Request for unknown model: 'three' is not found", id="unknown-model"
-        ),
-        pytest.param(
-            {"model_name": ""}, "NOT_FOUND", "Request for unknown model: '' is not found", id="empty-model-name"
-        ),
-        pytest.param(
-            {"model_version": "2"},
-            "NOT_FOUND",
+        fault("unknown-model", "Request for unknown model: 'three' is not found", code="NOT_FOUND", model_name="three"),
+        fault("empty-model-name", "Request for unknown model: '' is not found", code="NOT_FOUND", model_name=""),
+        fault(
+            "unknown-version",
             "Request for unknown model: 'two' version 2 is not found; it has 1",
-            id="unknown-version",
+            code="NOT_FOUND",
+            model_version="2",
         ),
-        pytest.param(
-            {"model_version": "0"},
-            "NOT_FOUND",
+        fault(
+            "version-zero",
             "Request for unknown model: 'two' version 0 is not found",
-            id="version-zero",
+            code="NOT_FOUND",
+            model_version="0",
         ),
-        pytest.param({"model_version": "one"}, "INVALID_ARGUMENT", "'one' is not a number", id="version-is-no-number"),
-        pytest.param({"model_version": "-1"}, "INVALID_ARGUMENT", "'-1' is not a number", id="negative-version"),
-        pytest.param(
-            {"inputs": wire_inputs({"name": "c"})},
-            "INVALID_ARGUMENT",
-            "model 'two' has no input 'c'; it has 'a', 'b'",
-            id="unknown-input",
-        ),
-        pytest.param(
-            {"inputs": wire_inputs({"name": "b"})},
-            "INVALID_ARGUMENT",
-            "input 'b' of model 'two' stands twice",
-            id="duplicate-input",
-        ),
-        pytest.param(
-            {"inputs": wire_inputs()[:1]}, "INVALID_ARGUMENT", "input 'b' of model 'two' is missing", id="missing-input"
-        ),
-        pytest.param(
-            {"inputs": [], "raw_input_contents": []},
-            "INVALID_ARGUMENT",
-            "input 'a' of model 'two' is missing",
-            id="none",
-        ),
-        pytest.param(
-            {"inputs": wire_inputs({"datatype": "FP64"})},
-            "INVALID_ARGUMENT",
+        fault("version-is-no-number", "'one' is not a number", model_version="one"),
+        fault("negative-version", "'-1' is not a number", model_version="-1"),
+        fault("unknown-input", "model 'two' has no input 'c'; it has 'a', 'b'", inputs=wire_inputs({"name": "c"})),
+        fault("duplicate-input", "input 'b' of model 'two' stands twice", inputs=wire_inputs({"name": "b"})),
+        fault("missing-input", "input 'b' of model 'two' is missing", inputs=wire_inputs()[:1]),
+        fault("none", "input 'a' of model 'two' is missing", inputs=[], raw_input_contents=[]),
+        fault(
+            "datatype",
             "input 'a' of model 'two' has type 'FP64', but takes FP32",
-            id="datatype",
+            inputs=wire_inputs({"datatype": "FP64"}),
         ),
-        pytest.param(
-            {"inputs": wire_inputs({"datatype": "float"})},
-            "INVALID_ARGUMENT",
+        fault(
+            "datatype-that-does-not-exist",
             "input 'a' of model 'two' has type 'float', but takes FP32",
-            id="datatype-that-does-not-exist",
+            inputs=wire_inputs({"datatype": "float"}),
         ),
-        pytest.param(
-            {"inputs": wire_inputs({"shape": [3]})},
-            "INVALID_ARGUMENT",
-            "input 'a' of model 'two' has shape [3], but takes [-1, 3]",
-            id="rank",
-        ),
-        pytest.param(
-            {"inputs": wire_inputs({"shape": [1, 4]})},
-            "INVALID_ARGUMENT",
+        fault("rank", "input 'a' of model 'two' has shape [3], but takes [-1, 3]", inputs=wire_inputs({"shape": [3]})),
+        fault(
+            "fixed-dimension",
             "input 'a' of model 'two' has shape [1, 4], but takes [-1, 3]",
-            id="fixed-dimension",
+            inputs=wire_inputs({"shape": [1, 4]}),
         ),
-        pytest.param(
-            {"inputs": wire_inputs({"shape": [-1, 3]})},
-            "INVALID_ARGUMENT",
+        fault(
+            "negative-dimension",
             "input 'a' of model 'two' has shape [-1, 3]; no dimension may be negative",
-            id="negative-dimension",
+            inputs=wire_inputs({"shape": [-1, 3]}),
         ),
-        pytest.param(
-            {"raw_input_contents": [ROW.tobytes(), ROW.tobytes()[:-1]]},
-            "INVALID_ARGUMENT",
+        fault(
+            "byte-count",
             "input 'b' of model 'two' has 11 bytes of data, but shape [1, 3] of type FP32 takes 12",
-            id="byte-count",
+            raw_input_contents=[ROW.tobytes(), ROW.tobytes()[:-1]],
         ),
-        pytest.param(
-            {"raw_input_contents": [ROW.tobytes()]},
-            "INVALID_ARGUMENT",
+        fault(
+            "too-few-raw",
             "input 'b' of model 'two' has no data: raw_input_contents has 1 items for 2 inputs",
-            id="too-few-raw",
+            raw_input_contents=[ROW.tobytes()],
         ),
-        pytest.param(
-            {"inputs": wire_inputs({"contents": {"fp32_contents": [1, 2, 3]}})},
-            "INVALID_ARGUMENT",
+        fault(
+            "raw-and-typed",
             "input 'a' of model 'two' has typed contents in a request with raw_input_contents",
-            id="raw-and-typed",
+            inputs=wire_inputs({"contents": {"fp32_contents": [1, 2, 3]}}),
         ),
-        pytest.param(
-            {"inputs": wire_inputs({"contents": {"int_contents": [1, 2, 3]}}), "raw_input_contents": []},
-            "INVALID_ARGUMENT",
+        fault(
+            "contents-of-another-type",
             "input 'a' of model 'two' has ['int_contents'], but type FP32 goes into fp32_contents",
-            id="contents-of-another-type",
+            inputs=wire_inputs({"contents": {"int_contents": [1, 2, 3]}}),
+            raw_input_contents=[],
         ),
-        pytest.param(
-            {"inputs": wire_inputs({"contents": {"fp32_contents": [1, 2]}}), "raw_input_contents": []},
-            "INVALID_ARGUMENT",
+        fault(
+            "too-few-elements",
             "input 'a' of model 'two' has fewer elements than shape [1, 3] takes (3)",
-            id="too-few-elements",
+            inputs=wire_inputs({"contents": {"fp32_contents": [1, 2]}}),
+            raw_input_contents=[],
         ),
-        pytest.param(
-            {"inputs": wire_inputs(), "raw_input_contents": []},
-            "INVALID_ARGUMENT",
-            "input 'a' of model 'two' has fewer elements",
-            id="no-data-at-all",
+        fault(
+            "no-data-at-all", "input 'a' of model 'two' has fewer elements", inputs=wire_inputs(), raw_input_contents=[]
         ),
-        pytest.param(
-            {"outputs": [{"name": "sum"}, {"name": "total"}]},
-            "INVALID_ARGUMENT",
+        fault(
+            "unknown-output",
             "model 'two' has no output 'total'; it has 'sum', 'product', 'size'",
-            id="unknown-output",
+            outputs=[{"name": "sum"}, {"name": "total"}],
         ),
-        pytest.param(
-            {"parameters": {"triton_magic": {"bool_param": True}}},
-            "INVALID_ARGUMENT",
+        fault(
+            "reserved-parameter",
             "the parameter 'triton_magic' is reserved",
-            id="reserved-parameter",
+            parameters={"triton_magic": {"bool_param": True}},
         ),
-        pytest.param(
-            {
-                "inputs": wire_inputs(
-                    {
-                        "parameters": {
-                            "shared_memory_region": {"string_param": "r"},
-                            "shared_memory_byte_size": {"int64_param": 12},
-                        }
-                    }
-                )
-            },
-            "UNIMPLEMENTED",
+        fault(
+            "input-in-shared-memory",
             "shared memory is off; server.admin.shared_memory allows it",
-            id="input-in-shared-memory",
+            code="UNIMPLEMENTED",
+            inputs=wire_inputs(
+                {
+                    "parameters": {
+                        "shared_memory_region": {"string_param": "r"},
+                        "shared_memory_byte_size": {"int64_param": 12},
+                    }
+                }
+            ),
         ),
-        pytest.param(
-            {"outputs": [{"name": "sum", "parameters": {"classification": {"int64_param": 0}}}]},
-            "INVALID_ARGUMENT",
+        fault(
+            "no-class",
             "the parameter 'classification' of output 'sum' should be a number from 1",
-            id="no-class",
+            outputs=[{"name": "sum", "parameters": {"classification": {"int64_param": 0}}}],
         ),
-        pytest.param(
-            {"parameters": {"sequence_start": {"int64_param": 1}}},
-            "INVALID_ARGUMENT",
+        fault(
+            "number-as-sequence-start",
             "the parameter 'sequence_start' should be a bool_param",
-            id="number-as-sequence-start",
+            parameters={"sequence_start": {"int64_param": 1}},
         ),
-        pytest.param(
-            {"raw_input_contents": [ROW.tobytes()] * 3},
-            "INVALID_ARGUMENT",
+        fault(
+            "surplus-raw-contents",
             "raw_input_contents has 3 items, but 2 inputs take one",
-            id="surplus-raw-contents",
+            raw_input_contents=[ROW.tobytes()] * 3,
         ),
     ],
 )

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import pathlib
 import queue
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -15,151 +12,13 @@ import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 import tritonclient.http as triton_http
 import tritonclient.http.aio as triton_http_aio
-from onnx import TensorProto, helper
 from tritonclient.utils import shared_memory
 
-from tests.serving.conftest import READY_S, Eventually, Running, given, refusal, save
+from tests.serving.conftest import Eventually, Running, given, refusal
 from tests.serving.rest.conftest import LENGTH, call
-from trtnode.engines.build.options import CompileOptions
-from trtnode.serving.cli.serve import SERVE
-from trtnode.serving.config.command_line import config_from
-from trtnode.serving.models.loader import engine_loader
-from trtnode.serving.process.single_process import Server
+from tests.serving.triton.conftest import UNSERVABLE
 
-FLOAT, INT64, TEXT = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
-VALUE = helper.make_tensor_value_info
 IMAGE = np.arange(2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 3, 4, 4)
-SERVER = """
-server:
-  name: triton
-  admin: {repository: true, shared_memory: true, settings: true}
-"""
-CONFIGS = {
-    "images": """
-        platform: "onnxruntime_onnx"
-        max_batch_size: 4
-        input [ { name: "x" data_type: TYPE_FP32 format: FORMAT_NCHW dims: [ 3, 4, 4 ] } ]
-        output [ { name: "mean" data_type: TYPE_FP32 dims: [ 3 ] label_filename: "labels.txt"
-                   reshape { shape: [ 3, 1, 1 ] } } ]
-    """,
-    "flat": """
-        max_batch_size: 4
-        input [ { name: "x" data_type: TYPE_FP32 dims: [ 48 ] reshape { shape: [ 3, 4, 4 ] } } ]
-        output [ { name: "mean" data_type: TYPE_FP32 dims: [ 3, 1, 1 ] } ]
-        dynamic_batching { default_queue_policy { allow_timeout_override: true } }
-    """,
-    "adder": """
-        backend: "onnxruntime"
-        input [
-          { name: "a" data_type: TYPE_FP32 dims: [ -1 ] },
-          { name: "k" data_type: TYPE_FP32 dims: [ 1 ] optional: true }
-        ]
-        output [ { name: "sum" data_type: TYPE_FP32 dims: [ -1 ] } ]
-        version_policy { all { } }
-        instance_group [ { count: 2 kind: KIND_CPU } ]
-        parameters { key: "note" value { string_value: "kept" } }
-    """,
-    "text": "",
-    "plain": None,
-    "never": 'input [ { name: "a" data_type: TYPE_INT32 dims: [ -1 ] } ]',
-    "optional": 'input [ { name: "k" },\n { name: "a" optional: true } ]',
-    "outside": 'output [ { name: "sum" label_filename: "../images/labels.txt" } ]',
-    "looped": 'output [ { name: "sum" label_filename: "loop" } ]',
-    "numbers": 'input { name: "i" data_type: TYPE_INT64 dims: 3 }',
-    "named": 'name: "named" platform: "onnxruntime_onnx"',
-    "batched": "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 10 }",
-}
-
-
-UNSERVABLE = {
-    "never": "input 'a' should be INT32, and is FP32 (",
-    "optional": "input 'a' is optional there, and the file has no default for it (",
-    "outside": "labels.txt' can't be read: it is outside of the model's folder",
-    "looped": "loop' can't be read: Too many levels of symbolic links",
-}
-"""Models that don't load, and why."""
-
-
-def written(folder: pathlib.Path) -> pathlib.Path:
-    """Write a repository of models, of which eight load."""
-    pooled = [VALUE("mean", FLOAT, ["n", "c", 1, 1]), VALUE("largest", FLOAT, ["n", "c", 1, 1])]
-    pools = [
-        helper.make_node("GlobalAveragePool", ["x"], ["mean"]),
-        helper.make_node("GlobalMaxPool", ["x"], ["largest"]),
-    ]
-    add = [helper.make_node("Add", ["a", "k"], ["sum"])]
-    k = helper.make_tensor("k", FLOAT, [1], [1.0])
-    graph = helper.make_graph(
-        add, "adder", [VALUE("a", FLOAT, ["n"]), VALUE("k", FLOAT, [1])], [VALUE("sum", FLOAT, ["n"])], [k]
-    )
-    adder = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    for name, config in CONFIGS.items():
-        for version in ("1", "2") if name == "adder" else ("1",):
-            file = folder / name / version / "model.onnx"
-            file.parent.mkdir(parents=True)
-            match name:
-                case "images" | "flat":
-                    save(file, pools, [VALUE("x", FLOAT, ["n", "c", "h", "w"])], pooled)
-                case "text":
-                    save(
-                        file,
-                        [helper.make_node("Identity", ["t"], ["u"])],
-                        [VALUE("t", TEXT, ["n"])],
-                        [VALUE("u", TEXT, ["n"])],
-                    )
-                case "numbers":
-                    save(
-                        file,
-                        [helper.make_node("Neg", ["i"], ["j"])],
-                        [VALUE("i", INT64, ["n"])],
-                        [VALUE("j", INT64, ["n"])],
-                    )
-                case "batched":
-                    save(
-                        file,
-                        [helper.make_node("Neg", ["x"], ["y"])],
-                        [VALUE("x", FLOAT, ["n", 2])],
-                        [VALUE("y", FLOAT, ["n", 2])],
-                    )
-                case _:
-                    file.write_bytes(adder.SerializeToString())
-        if config is not None:
-            (folder / name / "config.pbtxt").write_text(config)
-    (folder / "looped" / "loop").symlink_to("loop")
-    (folder / "images" / "labels.txt").write_text("red\ngreen\nblue\n")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory, warm_cache: pathlib.Path) -> Iterator[Running]:
-    folder = tmp_path_factory.mktemp("triton")
-    server = folder / "server.yaml"
-    server.write_text(f"{SERVER}cache: {{dir: {warm_cache}}}\n")
-    repository = folder / "repository"
-    repository.mkdir()
-    parser = argparse.ArgumentParser()
-    SERVE.configure(parser)
-    arguments = ["--model-repository", str(written(repository)), "--config", str(server), "--port", "0"]
-    config = config_from(parser.parse_args([*arguments, "--http-port", "0"]))
-    native = CompileOptions(engine="native")
-    models = tuple(
-        one.model_copy(update={"required": one.name not in UNSERVABLE, "options": native}) for one in config.models
-    )
-    config = config.model_copy(update={"models": models})
-    built = Server(config, engine_loader(config))
-    built.start()
-    running = Running(built, triton.InferenceServerClient(f"127.0.0.1:{built.port}"))
-    assert built.wait_ready(READY_S), built.failure
-    yield running
-    running.client.close()
-    built.stop(5)
-
-
-@pytest.fixture(scope="module")
-def web(served: Running) -> Iterator[triton_http.InferenceServerClient]:
-    client = triton_http.InferenceServerClient(served.http.removeprefix("http://"))
-    yield client
-    client.close()
 
 
 def in_http(name: str, array: np.ndarray, datatype: str, *, binary: bool = True) -> triton_http.InferInput:
