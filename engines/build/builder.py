@@ -14,6 +14,7 @@ from trtnode.engines.artifact.cache import CachedEngine
 from trtnode.engines.artifact.envelope import Envelope, Place
 from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.refusal import Refusal
+from trtnode.engines.backends import library_jobs
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build import jobs
 from trtnode.engines.build.checker import EngineFile, fits
@@ -194,7 +195,7 @@ class EngineBuilder:
         write_temporary(transformed.model, model, link=True)
         try:
             options = order.options_for(transformed)
-            context.worker.call(jobs.build, timeout_s, context.engine, model, path, options)
+            context.worker.call(library_jobs.build, timeout_s, context.engine, model, path, options)
         except (BuildError, WorkerError) as error:
             lasting = isinstance(error, BuildError)
             return Refusal(code=ReasonCode.BUILD_FAILED, detail=str(error), lasting=lasting)

@@ -1,4 +1,4 @@
-"""Jobs of the worker process: they run a library on a model that it has not run yet.
+"""Jobs of the worker process: they run models natively, and compare engines with that.
 
 Each job is a function of plain values, so that it can be sent to another process.
 """
@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.engines.artifact.envelope import Device, Place
-from trtnode.engines.backends.build_options import BuildOptions
+from trtnode.engines.artifact.envelope import Place
 from trtnode.engines.backends.progress import Progress, report
-from trtnode.engines.backends.protocols import Engine, ModelReading
+from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.backends.reference import ReferenceSession
-from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build.tolerance import find_difference, find_excess
 from trtnode.engines.errors import BuildError, EngineError, ExecutionError, ModelLoadError
 from trtnode.engines.inputs import shape_probe
@@ -37,7 +35,6 @@ from trtnode.engines.runtime.contexts import empty_places
 from trtnode.engines.runtime.engine_loading import load_engine_file
 from trtnode.engines.runtime.reference_nodes import evaluate_here, find_reference_nodes
 from trtnode.engines.runtime.whole_model import open_refused
-from trtnode.partitioner.cut.labels import Verdict
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
 from trtnode.partitioner.passes.clean_up import clean_up
@@ -124,35 +121,6 @@ def find_sizes(model: pathlib.Path, inputs: Sequence[TensorSpec]) -> tuple[Tenso
         ModelLoadError: ONNX Runtime refuses the model.
     """
     return relate_sizes(NativeSession(model, name=str(model)), inputs)
-
-
-def build(backend: str, model: pathlib.Path, engine: pathlib.Path, options: BuildOptions) -> None:
-    """Build the model in one file into the engine bytes of another.
-
-    Raises:
-        BuildError: The library refuses the model.
-    """
-    engine.write_bytes(get_backend(backend).build(model, options))
-
-
-def identify(backend: str, options: BuildOptions) -> tuple[str, Device]:
-    """Return a library's release, and the device that it builds for."""
-    library = get_backend(backend)
-    return library.version(), library.target_device(options)
-
-
-def check_support(backend: str, model: pathlib.Path) -> Verdict:
-    """Return the verdict of a library on the nodes of the model in a file."""
-    return get_backend(backend).check_support(model)
-
-
-def read_model(backend: str, model: pathlib.Path) -> ModelReading:
-    """Return what a library reads in the model in a file.
-
-    Raises:
-        BuildError: The library can't read models of many nodes.
-    """
-    return get_backend(backend).read_model(model)
 
 
 def check_segments(

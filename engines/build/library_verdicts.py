@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from trtnode.engines.artifact.cache import EngineCache, engine_key
 from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.backends import library_jobs
 from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.backends.protocols import Backend
 from trtnode.engines.backends.registry import get_backend
-from trtnode.engines.build import jobs
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.whole_model import Reading
 from trtnode.engines.errors import WorkerError
@@ -122,7 +122,7 @@ def _ask(worker: SubprocessWorker, backend: str, path: pathlib.Path, nodes: Sequ
     links = get_backend(backend).reads_links
     write_temporary(sampler_model(nodes, weights_outside=links), path, link=links)
     try:
-        verdict = worker.call(jobs.check_support, TIMEOUT_S, backend, path)
+        verdict = worker.call(library_jobs.check_support, TIMEOUT_S, backend, path)
         return f"{verdict.code}{SEPARATOR}{verdict.detail}" if verdict.code else None
     except WorkerError as error:
         return f"{NO_ANSWER}: {error}"

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from trtnode.engines.artifact.cache import builder_version, engine_key
 from trtnode.engines.artifact.envelope import UNCHECKED, Device, Envelope, current_platform
 from trtnode.engines.artifact.files import sha256_of_file
+from trtnode.engines.backends import library_jobs
 from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.protocols import Backend
 from trtnode.engines.backends.shape_range import Profile, profile_as_json
-from trtnode.engines.build import jobs
 from trtnode.engines.build.context import NOBODY, TIMEOUT_S, CompileContext
 from trtnode.engines.build.whole_model import WholeModels
 from trtnode.engines.errors import UnknownShapeError
@@ -161,7 +161,9 @@ class BuildOrders:
     def _identify(self) -> tuple[str, Device]:
         if self._identity is None:
             context = self._context
-            self._identity = context.worker.call(jobs.identify, TIMEOUT_S, context.engine, context.options.build)
+            self._identity = context.worker.call(
+                library_jobs.identify, TIMEOUT_S, context.engine, context.options.build
+            )
         return self._identity
 
     def _profiles(self, graph: Graph, segment: Segment) -> tuple[Profile, ...]:

@@ -17,9 +17,9 @@ import onnx_ir as ir
 from trtnode.engines.artifact.cache import EngineCache, engine_key
 from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.backends import library_jobs
 from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.backends.protocols import Backend, ModelReading
-from trtnode.engines.build import jobs
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.errors import EngineError
 from trtnode.partitioner.cut.labels import SUPPORTED, Predicate, ReasonCode, Verdict, label_nodes
@@ -129,7 +129,7 @@ class WholeModels:
             path = pathlib.Path(folder) / "whole.onnx"
             write_temporary(extract_model(graph, nodes, inputs=inputs, outputs=outputs), path)
             try:
-                answer = self._worker.call(jobs.read_model, TIMEOUT_S, self._backend.name, path)
+                answer = self._worker.call(library_jobs.read_model, TIMEOUT_S, self._backend.name, path)
             except EngineError as error:
                 logger.info("%s gives no answer about %d nodes at once: %s", self._backend.name, len(nodes), error)
                 return None

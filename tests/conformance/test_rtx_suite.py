@@ -21,9 +21,9 @@ import pytest
 from backend_suite import PlainOnnxruntime, Prepared, failure, run_natively, sample, suite
 from rtx_judges import Judgement, Outcome, judge
 from tensorrt_labels import BASE_CASES, OPSETS
+from trtnode.engines.backends import library_jobs
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.shape_range import ShapeRange
-from trtnode.engines.build import jobs
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.tensorrt.labelling.labels import label
 from trtnode.engines.tensorrt.labelling.rtx import RTX
@@ -168,7 +168,9 @@ def test_operator_is_built_in_each_type_that_the_table_takes(
         if model is None or not _is_taken(model, path):
             continue
         onnx.save(model, path)
-        worker.call(jobs.build, 120, "tensorrt-rtx", path, tmp_path / "node.engine", BuildOptions(profiles=PROFILES))
+        worker.call(
+            library_jobs.build, 120, "tensorrt-rtx", path, tmp_path / "node.engine", BuildOptions(profiles=PROFILES)
+        )
         built += 1
 
     assert built

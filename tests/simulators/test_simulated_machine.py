@@ -10,10 +10,10 @@ import pytest
 
 import simulated_machine
 from simulated_tensorrt import Faults, Plan, Simulation
+from trtnode.engines.backends import library_jobs
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.progress import Progress, listening
 from trtnode.engines.backends.registry import get_backend
-from trtnode.engines.build import jobs
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.errors import WorkerError
 from trtnode.partitioner.cut.labels import SUPPORTED
@@ -46,11 +46,11 @@ def test_a_worker_process_builds_on_the_same_machine(
 ) -> None:
     worker = simulated_worker(simulate(version="10.16.1.11"))
 
-    worker.call(jobs.build, 60, "tensorrt", model, tmp_path / "engine", BuildOptions())
+    worker.call(library_jobs.build, 60, "tensorrt", model, tmp_path / "engine", BuildOptions())
 
     plan = Plan.from_bytes((tmp_path / "engine").read_bytes())
     assert (plan.version, plan.gpu) == ("10.16.1.11", "simulated GPU")
-    assert worker.call(jobs.check_support, 60, "tensorrt", model) == SUPPORTED
+    assert worker.call(library_jobs.check_support, 60, "tensorrt", model) == SUPPORTED
 
 
 def test_a_build_that_crashes_ends_the_worker_process_alone(
@@ -62,7 +62,7 @@ def test_a_build_that_crashes_ends_the_worker_process_alone(
     worker = simulated_worker(simulate(faults=Faults(build_crashes=True)))
 
     with pytest.raises(WorkerError, match="exit code 139"):
-        worker.call(jobs.build, 60, "tensorrt", model, tmp_path / "engine", BuildOptions())
+        worker.call(library_jobs.build, 60, "tensorrt", model, tmp_path / "engine", BuildOptions())
 
 
 def test_a_worker_process_tells_how_far_a_build_is(
@@ -75,7 +75,7 @@ def test_a_worker_process_tells_how_far_a_build_is(
     said: list[Progress] = []
 
     with listening(said.append):
-        worker.call(jobs.build, 60, "tensorrt", model, tmp_path / "engine", BuildOptions())
+        worker.call(library_jobs.build, 60, "tensorrt", model, tmp_path / "engine", BuildOptions())
 
     assert [(progress.phase, progress.done, progress.total) for progress in said] == [
         ("Building Engine", done, 3) for done in (0, 1, 2, 3, 3)
@@ -91,4 +91,4 @@ def test_a_build_that_takes_too_long_is_stopped_however_much_it_tells(
     worker = simulated_worker(simulate(faults=Faults(build_step_s=100)))
 
     with pytest.raises(WorkerError, match="build took longer than 1 s and was stopped"):
-        worker.call(jobs.build, 1, "tensorrt", model, tmp_path / "engine", BuildOptions())
+        worker.call(library_jobs.build, 1, "tensorrt", model, tmp_path / "engine", BuildOptions())

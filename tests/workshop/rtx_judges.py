@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from streams import profile_of, samples_of
+from trtnode.engines.backends import library_jobs
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.backends.shape_range import Profile
-from trtnode.engines.build import jobs
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.compiler import compile_model
@@ -120,7 +120,7 @@ def _judge_whole(
     path.write_bytes(extract_model(graph, graph.nodes, inputs=inputs, outputs=outputs).SerializeToString())
     try:
         options = BuildOptions(profiles=shapes, tensorrt=portable)
-        worker.call(jobs.build, TIMEOUT_S, ENGINE, path, folder / "whole.engine", options)
+        worker.call(library_jobs.build, TIMEOUT_S, ENGINE, path, folder / "whole.engine", options)
     except (BuildError, WorkerError) as error:
         outcome = Outcome.REFUSED if refusals else Outcome.BUILDER_REFUSES
         crashed = isinstance(error, WorkerError) and "crashed" in str(error)

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from trtnode.engines.artifact.cache import EngineCache
-from trtnode.engines.build import jobs
+from trtnode.engines.backends import library_jobs
 from trtnode.engines.build.library_verdicts import _known, ask_library
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.whole_model import Reading
@@ -42,7 +42,7 @@ class AskedWorker(SubprocessWorker):
         self._answer = answer
 
     def call(self, function: Callable[..., Any], timeout_s: float | None, /, *args, **kwargs):
-        assert function is jobs.check_support
+        assert function is library_jobs.check_support
         model = onnx.load(args[1])
         self.asked.append([node.op_type for node in model.graph.node])
         return self._answer(model) or SUPPORTED
@@ -142,8 +142,8 @@ def test_openvino_itself_takes_these_nodes_and_refuses_an_operator_that_it_lacks
 
     with SubprocessWorker() as worker:
         assert refused(graph, worker) == {}
-        assert worker.call(jobs.check_support, 60.0, backend.name, fine) == SUPPORTED
-        assert "Det" in worker.call(jobs.check_support, 60.0, backend.name, odd).detail
+        assert worker.call(library_jobs.check_support, 60.0, backend.name, fine) == SUPPORTED
+        assert "Det" in worker.call(library_jobs.check_support, 60.0, backend.name, odd).detail
 
 
 def test_what_the_user_excludes_is_not_asked_about(graph: Graph) -> None:

@@ -17,9 +17,9 @@ from backend_suite import run_natively
 from model_texts import parse
 from rtx_judges import Outcome, judge
 from tensorrt_labels import IMAGE, verdicts
+from trtnode.engines.backends import library_jobs
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.registry import get_backend
-from trtnode.engines.build import jobs
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.errors import BuildError, WorkerError
 from trtnode.engines.tensorrt.labelling.labels import label
@@ -184,7 +184,7 @@ def test_attention_of_a_tensor_with_itself_crashes_the_builder_and_is_refused(
     assert "crashes" in verdicts(graph, table=RTX)["Attention"].detail
     path = write(graph, tmp_path)
     with pytest.raises(WorkerError, match="crashed"):
-        worker.call(jobs.build, 120, "tensorrt-rtx", path, tmp_path / "engine", BuildOptions())
+        worker.call(library_jobs.build, 120, "tensorrt-rtx", path, tmp_path / "engine", BuildOptions())
 
 
 @pytest.mark.parametrize(
