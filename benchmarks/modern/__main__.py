@@ -17,12 +17,16 @@ from typing import TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.modern.decoders import GREEDY_TOKENS, DecodingRow, SpeedRow, measure_decoding, measure_speed
-from benchmarks.modern.memory import MemoryRow, measure_memory
-from benchmarks.modern.networks import NETWORKS
-from benchmarks.modern.texts import TextsRow, measure_texts
 from trtnode.bench.environment import describe_environment, describe_load
 from trtnode.engines.artifact.files import write_atomically
+
+try:
+    from benchmarks.modern.decoders import GREEDY_TOKENS, DecodingRow, SpeedRow, measure_decoding, measure_speed
+    from benchmarks.modern.memory import MemoryRow, measure_memory
+    from benchmarks.modern.networks import NETWORKS
+    from benchmarks.modern.texts import TextsRow, measure_texts
+except ModuleNotFoundError as error:
+    sys.exit(f"python -m benchmarks.modern: {error.name} isn't installed. pip install -e '.[modern]' has it.")
 
 WEIGHTED = ("minilm", "vit", "clip", "gpt2", "dlrm", "llama")
 SPED = ("gpt2", "llama", "t5", "whisper", "minilm", "minilm_int4", "gpt2_int4", "t5_int4", "minilm_int8")
