@@ -15,6 +15,7 @@ import pytest
 import tritonclient.grpc as triton
 
 from tests.serving.conftest import READY_S, Adders, Eventually, Running, Starter, given
+from trtnode.engines.errors import ExecutionError
 from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import ConfigError
 from trtnode.serving.executables import variants
@@ -174,6 +175,24 @@ def test_what_was_measured_is_kept_for_the_next_start(
 
     assert told(first) == told(second)
     assert measurements == [["big", "small"]] * 2
+
+
+def test_the_best_answers_where_none_runs_on_zeros(
+    start: Starter, entry: Callable[..., str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ExecutionError("zeros make no sense")
+
+    monkeypatch.setattr(variants, "time_in_turn", fail)
+
+    running = start(entry(TWO, STRICT))
+
+    assert named(running.client) == "big"
+    assert [(one["name"], one["answers"], one["holds_target"]) for one in told(running)] == [
+        ("big", True, False),
+        ("small", False, False),
+    ]
+    assert "Variants can't be measured: zeros make no sense" in caplog.text
 
 
 @pytest.mark.parametrize(
