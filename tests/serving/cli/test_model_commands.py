@@ -367,6 +367,7 @@ def test_run_writes_strings_and_sequences(tmp_path: pathlib.Path) -> None:
     assert results["file"].tolist() == [0, 2]
 
 
+@pytest.mark.usefixtures("choosing_engines")
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
