@@ -11,6 +11,7 @@ import sys
 import grpc
 import onnx
 
+from trtnode.bench.errors import BenchmarkError
 from trtnode.bench.server_process import free_port, wait_until_ready
 
 MODEL = pathlib.Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
@@ -56,7 +57,10 @@ class AttackedServer:
 
     def __enter__(self) -> AttackedServer:
         with grpc.insecure_channel(f"{self.grpc[0]}:{self.grpc[1]}") as channel:
-            wait_until_ready(channel, self._process)
+            try:
+                wait_until_ready(channel, self._process)
+            except RuntimeError as error:
+                raise BenchmarkError("\n".join([str(error), *self.log_lines()[-1:]])) from error
         return self
 
     def __exit__(self, *_exception: object) -> None:
