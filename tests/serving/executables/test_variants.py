@@ -97,7 +97,7 @@ def test_the_best_quality_that_holds_the_target_answers(
 def test_where_none_holds_the_target_the_fastest_answers_and_the_log_says_so(
     start: Starter, entry: Callable[..., str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    running = start(entry(TWO, STRICT))
+    running = start(entry(TWO, STRICT), cache="{dir: cache}")
 
     fastest = min(told(running), key=lambda one: one["p95_ms"])
     assert named(running.client) == fastest["name"]
@@ -185,7 +185,7 @@ def test_the_best_answers_where_none_runs_on_zeros(
 
     monkeypatch.setattr(variants, "time_in_turn", fail)
 
-    running = start(entry(TWO, STRICT))
+    running = start(entry(TWO, STRICT), cache="{dir: cache}")
 
     assert named(running.client) == "big"
     assert [(one["name"], one["answers"], one["holds_target"]) for one in told(running)] == [
