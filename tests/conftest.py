@@ -20,6 +20,7 @@ import simulated_machine
 from simulated_tensorrt import Simulation
 from trtnode.engines.build.options import EVERY_ENGINE
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.partitioner.model import garbage
 from trtnode.serving.threads.grpc_event_engine import read_sockets_directly
 
 CRASHES = "TRTNODE_TEST_CRASHES"
@@ -38,6 +39,10 @@ def pytest_configure() -> None:
     read_sockets_directly()  # as servers do
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a script starts in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # the programs that tests start would inherit that
+
+
+def pytest_collection_finish() -> None:
+    garbage.freeze()  # servers collect garbage as models retire: half a second each time among all tests' objects
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -83,6 +83,14 @@ class EventLoop(uvicorn.Server):
         self._loop_known.set()
         await self._stop_wanted.wait()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the port. Only where somebody is connected, wait as uvicorn does."""
+        if self.server_state.connections or self.server_state.tasks:
+            await super().shutdown(sockets)
+            return
+        for one in (*self.servers, *(sockets or ())):
+            one.close()
+
 
 def _config(app: OpsApp, context: Callable[[], ssl.SSLContext] | None) -> uvicorn.Config:
     config = uvicorn.Config(
