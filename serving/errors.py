@@ -150,6 +150,18 @@ class OldProtobufError(ServingError):
         )
 
 
+class UnsuitableGrpcioError(ServingError):
+    """The installed grpcio lacks private parts that calls take."""
+
+    exit_code = 2
+
+    def __init__(self, missing: Sequence[str]) -> None:
+        super().__init__(
+            f"The installed grpcio has no {', '.join(missing)}, which the gRPC port needs. "
+            "Run: pip install 'grpcio>=1.80,<1.86'"
+        )
+
+
 class CommandLoadError(ServingError):
     """An installed command can't be imported."""
 

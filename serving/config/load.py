@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import logging
+import operator
 import os
 import pathlib
 import types
@@ -17,7 +20,11 @@ from trtnode.serving.schema.problems import contrast, field_text, problem_at, re
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.schema.yaml_reader import Location, YamlProblemError, YamlTree, read_yaml
 
+logger = logging.getLogger(__name__)
+
 MAX_BYTES = 1 << 20
+GONE = {("server", "grpc", "direct"): "all requests go past grpcio's Python layer"}
+"""Keys of earlier releases that have no effect any more, each with the reason."""
 
 
 def load_config(
@@ -42,6 +49,7 @@ def load_config(
             structure, then what the settings ask for.
     """
     tree = _read_tree(path, environment)
+    _drop_gone_keys(tree, path)
     if models:
         if ("models",) in tree.lines:
             problem = "names models, and so does the command; leave them out here, or name none there"
@@ -73,6 +81,14 @@ def _read_tree(path: pathlib.Path, environment: Mapping[str, str]) -> YamlTree:
         found = "is empty" if tree.value is None else "is not a mapping"
         raise ConfigError(path, [Problem(f"{found}; it needs at least models: with a name and a path")])
     return tree
+
+
+def _drop_gone_keys(tree: YamlTree, path: pathlib.Path) -> None:
+    for place, reason in GONE.items():
+        if place in tree.lines:
+            *sections, key = place
+            functools.reduce(operator.getitem, sections, tree.value).pop(key)
+            logger.warning("%s:%d: %s has no effect: %s; take it out", path, tree.lines[place], ".".join(place), reason)
 
 
 def _set(tree: object, place: Sequence[str], value: object) -> None:

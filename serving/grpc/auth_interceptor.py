@@ -1,6 +1,6 @@
 """Refuses the calls without a right to them that grpcio's Python layer handles, before their requests are read.
 
-These are calls of reflection and of unknown methods, and all calls of the ordinary path. ``UnaryRpc`` checks others.
+These are calls of reflection and of unknown methods. ``UnaryRpc`` checks others.
 """
 
 from __future__ import annotations

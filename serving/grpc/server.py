@@ -1,7 +1,7 @@
 """The gRPC port: the inference service, health and reflection on grpcio's threaded server.
 
-Calls go past grpcio's Python layer where the installed version lets them (``direct``). Threads that run models
-are apart from those that answer everything else, so that health checks never wait for a slow model.
+Calls go past grpcio's Python layer (``direct``). Threads that run models are apart from those that answer everything
+else, so that health checks never wait for a slow model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 from google.protobuf.runtime_version import VersionError
 
-from trtnode.serving.errors import AddressError, OldProtobufError
+from trtnode.serving.errors import AddressError, OldProtobufError, UnsuitableGrpcioError
 
 try:
     from trtnode.serving.grpc import health
@@ -23,7 +23,7 @@ except VersionError as error:
     raise OldProtobufError from error
 
 from trtnode.serving.grpc.auth_interceptor import AuthInterceptor
-from trtnode.serving.grpc.direct import DirectCall, DirectMethod, missing_parts
+from trtnode.serving.grpc.direct import DirectCall, DirectMethod, Received, missing_parts
 from trtnode.serving.grpc.direct_streams import DirectStream
 from trtnode.serving.grpc.owed import Owed
 from trtnode.serving.grpc.reflection import reflect
@@ -41,8 +41,7 @@ logger = logging.getLogger(__name__)
 REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
 REFLECTION_THREADS = 2
 HANDLER_THREADS = 64
-"""Threads for calls that grpcio's Python layer handles: health watches, and on the ordinary path all unary calls but
-inference."""
+"""Threads for calls that grpcio's Python layer handles: health watches."""
 FLUSH_S = 3.0
 """The longest time that answers already written may take to leave when the port closes. On a crowded machine that has
 taken more than a second."""
@@ -70,6 +69,7 @@ class GrpcServer:
 
         Raises:
             TlsError: The certificates can't be used.
+            UnsuitableGrpcioError: The installed grpcio lacks private parts that calls take.
         """
         self.port = 0
         self._config = config.grpc
@@ -83,11 +83,7 @@ class GrpcServer:
         self._direct: list[DirectMethod] = []
         # A client may hold a reflection stream, and with it a thread, for as long as it likes.
         self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, "reflection", host.cores.settle)
-        # The ordinary path holds a thread for each call, also while its request comes.
         self._handlers = ThreadPoolExecutor(HANDLER_THREADS, "handler", host.cores.settle)
-        self._infer_handlers = ThreadPoolExecutor(
-            config.limits.max_requests + HANDLER_THREADS, "infer-handler", host.cores.settle
-        )
         # One message at a time, for a few kB may stand for all that one may have.
         self._unpacking = ThreadPoolExecutor(1, "unpacking", host.cores.leave)
         with host.cores.kept():  # gRPC starts threads here, too
@@ -96,6 +92,8 @@ class GrpcServer:
                 interceptors=[AuthInterceptor(host.authorizer)] if host.authorizer.has_tokens else [],
                 options=channel_options(config, shares_port=self._shares_port),
             )
+        if missing := missing_parts(self._server):
+            raise UnsuitableGrpcioError(missing)
         self._add_services()
         self.show_ready(False)
 
@@ -130,7 +128,7 @@ class GrpcServer:
         grace_s = min(FLUSH_S, timeout_s)
         self._server.stop(grace_s).wait(grace_s + CLOSE_S)
         self._health.close()
-        for pool in (self._unpacking, self._reflection, self._handlers, self._infer_handlers, self._streams.pool):
+        for pool in (self._unpacking, self._reflection, self._handlers):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _add_port(self, address: str) -> int:
@@ -140,47 +138,19 @@ class GrpcServer:
 
     def _add_services(self) -> None:
         health_service, inference = health.SERVICE_NAME, SERVICE_NAME
-        self._add_unary(inference, self._rpcs)
-        self._add_unary(health_service, {"Check": self._health.check_rpc()})
+        self._offer_unary(inference, self._rpcs)
+        self._offer_unary(health_service, {"Check": self._health.check_rpc()})
+        self._offer(inference, STREAM_RPC, functools.partial(DirectStream, self._streams, self._unpacking))
         self._server.add_registered_method_handlers(health_service, {"Watch": self._health.watch_handler()})
-        self._add_streams(inference)
         reflection = grpc.stream_stream_rpc_method_handler(_on(self._reflection, reflect))
         self._server.add_registered_method_handlers(REFLECTION, {"ServerReflectionInfo": reflection})
 
-    def _add_streams(self, service: str) -> None:
-        """Offer inference streams past grpcio's Python layer where that is possible."""
-        if self._goes_direct:
-            receive = functools.partial(DirectStream, self._streams, self._unpacking)
-            self._direct.append(DirectMethod(self._server, f"/{service}/{STREAM_RPC}", receive))
-            return
-        handler = grpc.stream_stream_rpc_method_handler(_on(self._streams.pool, self._streams.handle))
-        self._server.add_registered_method_handlers(service, {STREAM_RPC: handler})
+    def _offer(self, service: str, name: str, receive: Callable[[Any], Received]) -> None:
+        self._direct.append(DirectMethod(self._server, f"/{service}/{name}", receive))
 
-    def _add_unary(self, service: str, rpcs: Mapping[str, UnaryRpc]) -> None:
-        """Offer unary RPCs past grpcio's Python layer where that is possible."""
-        if self._goes_direct:
-            self._direct += [
-                DirectMethod(
-                    self._server,
-                    f"/{service}/{name}",
-                    functools.partial(DirectCall, rpc, self._owed, self._unpacking),
-                )
-                for name, rpc in rpcs.items()
-            ]
-            return
-        handlers = {name: rpc.handler(self._owed) for name, rpc in rpcs.items()}
-        if INFER_RPC in handlers:
-            handlers[INFER_RPC] = rpcs[INFER_RPC].handler(self._owed, self._infer_handlers)
-        self._server.add_registered_method_handlers(service, handlers)
-
-    @functools.cached_property
-    def _goes_direct(self) -> bool:
-        if not self._config.direct:
-            return False
-        missing = missing_parts(self._server)
-        if missing:
-            logger.warning("RPCs take the ordinary path: this grpcio has no %s", ", ".join(missing))
-        return not missing
+    def _offer_unary(self, service: str, rpcs: Mapping[str, UnaryRpc]) -> None:
+        for name, rpc in rpcs.items():
+            self._offer(service, name, functools.partial(DirectCall, rpc, self._owed, self._unpacking))
 
 
 def _on(pool: ThreadPoolExecutor, handler: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,18 +1,14 @@
 """Inference streams: many requests on one call, each answered when it is finished.
 
-On grpcio's own layer a stream holds two threads, one that reads and one that writes; past it (``direct_streams``) it
-holds none. Its requests run where all others do. A client that doesn't read its answers stops its own requests and
-nothing else.
+A stream holds no thread (``direct_streams``), and its requests run where all others do. A client that doesn't read its
+answers stops its own requests and nothing else.
 """
 
 from __future__ import annotations
 
 import abc
-import functools
-import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 
 import grpc
 
@@ -50,9 +46,6 @@ class Streams:
     """The open streams of a server."""
 
     def __init__(self, rpc: UnaryRpc, most: int, owed: Owed) -> None:
-        # One thread more than streams, to refuse those beyond.
-        self.pool = ThreadPoolExecutor(most + 1, thread_name_prefix="stream")
-        """The threads that write."""
         self.rpc = rpc
         """Checks their requests and has them answered."""
         self.owed = owed
@@ -61,19 +54,6 @@ class Streams:
         self._lock = threading.Lock()
         self._open: set[Stream] = set()
         self._stopping = False
-
-    def handle(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        """Yield the answers to the requests of one stream until all are written, or the client or the server leaves."""
-        stream = ThreadedStream(self, context)
-        try:
-            self.enter(stream)
-            if context.add_callback(functools.partial(self._leave, stream)):
-                threading.Thread(target=stream.read, args=(requests,), name="stream-reader", daemon=True).start()
-                yield from stream.answers()
-            else:
-                self._leave(stream)
-        except EndError as end:
-            context.abort(end.code, end.details)  # raises; gRPC sends the status
 
     def end(self) -> None:
         """Let each stream write the answers that it has, and end; refuse new ones."""
@@ -101,10 +81,6 @@ class Streams:
         with self._lock:
             self._open.discard(stream)
 
-    def _leave(self, stream: Stream) -> None:
-        self.discard(stream)
-        stream.leave()
-
 
 class StreamedCall(Call):
     """One request of a stream."""
@@ -130,7 +106,7 @@ class StreamedCall(Call):
 
 
 class Stream(abc.ABC):
-    """One open stream: what is the same however its messages come and go.
+    """One open stream: its requests and answers, apart from the calls of gRPC that carry them.
 
     Attributes:
         left: Whether the client has left.
@@ -146,7 +122,7 @@ class Stream(abc.ABC):
         self.metadata = metadata
         # The first error is to end the stream, as clients of Triton can ask for.
         self._strict = ("triton_grpc_error", "true") in metadata
-        self._changed = threading.Condition()
+        self._changed = threading.RLock()
         self._pending = 0
         self._largest = 0  # of its answers
         self._unanswered: set[StreamedCall] = set()
@@ -170,7 +146,6 @@ class Stream(abc.ABC):
         with self._changed:
             self.left = True
             unanswered = list(self._unanswered)
-            self._changed.notify()
         for call in unanswered:
             call.leave()
         self._owed.forget(self)
@@ -200,61 +175,6 @@ class Stream(abc.ABC):
             call.leave()
         if self._rpc.admit(call):
             self._rpc.take(call, message)
-
-
-class ThreadedStream(Stream):
-    """A stream on grpcio's own layer, with a thread that reads and one that writes."""
-
-    def __init__(self, streams: Streams, context: grpc.ServicerContext) -> None:
-        super().__init__(streams, context.peer(), context.invocation_metadata())
-        self._context = context
-        self._outbox: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
-
-    def read(self, requests: Iterator[bytes]) -> None:
-        """Take requests as long as the client sends any, then let the stream end when all are answered."""
-        try:
-            for request in requests:
-                self.take(request)
-                self._wait_until(self._takes_more)
-            self._wait_until(lambda: not self._pending)
-        except Exception as error:  # the client left
-            self._outbox.put(error)
-        else:
-            self._outbox.put(None)
-
-    def answers(self) -> Iterator[bytes]:
-        """Yield each answer when it is there.
-
-        Raises:
-            Exception: What ends the stream before its time.
-        """
-        while (item := self._outbox.get()) is not None:
-            if isinstance(item, Exception):
-                raise item
-            yield item
-            self._owed.settle(self, len(item))
-            with self._changed:
-                self._pending -= 1
-                self._changed.notify()
-
-    def put(self, item: bytes | EndError) -> None:
-        """Let an answer be written, or the stream end with an error, after what was put before."""
-        if isinstance(item, bytes) and not self.left:
-            self._owed.add(self, len(item))
-        self._outbox.put(item)
-
-    def leave(self) -> None:
-        """Drop what is unanswered, since nobody waits for it any more."""
-        super().leave()
-        self._outbox.put(None)
-
-    def drop(self) -> None:
-        """End it without a word, since its client reads nothing."""
-        self._context.cancel()
-
-    def _wait_until(self, condition: Callable[[], bool]) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: condition() or self.left)
 
 
 def streamed(response: bytes) -> bytes:

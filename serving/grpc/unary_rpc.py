@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-
-import grpc
 
 from trtnode.serving.errors import ServingError, UnreadableMessageError
 from trtnode.serving.grpc.codec import MOST_BYTES, UNREADABLE
-from trtnode.serving.grpc.owed import Owed
 from trtnode.serving.protocol.packing import is_packed, unpack
 from trtnode.serving.protocol.wire_format import LONG_BYTES, cut_field
 from trtnode.serving.security.authorization import Authorizer
@@ -25,7 +19,7 @@ Answer = Callable[[Any, Call], None]
 
 
 class UnaryRpc:
-    """An RPC that calls and streams of both paths through grpcio are offered to: first ``admit``, then ``take``."""
+    """An RPC that calls and streams are offered to: first ``admit``, then ``take``."""
 
     def __init__(
         self,
@@ -88,64 +82,6 @@ class UnaryRpc:
                 return
         self._answer(request, call)
 
-    def handler(self, owed: Owed, pool: ThreadPoolExecutor | None = None) -> grpc.RpcMethodHandler:
-        """Return what answers calls on the ordinary path, where a thread of a pool waits for each of them."""
-        handle: Any = functools.partial(self._handle, owed)
-        handle.experimental_thread_pool = pool
-        return grpc.unary_unary_rpc_method_handler(handle)
-
-    def _handle(self, owed: Owed, message: bytes, context: grpc.ServicerContext) -> bytes:
-        call = OrdinaryCall(context, owed)
-        if self.admit(call):
-            self.take(call, message)
-        return call.wait()
-
     def _refuse(self, call: Call, authorizer: Authorizer, error: ServingError) -> None:
         authorizer.count_refusal(error, self._name, call.peer())
         call.fail(*status_of(error, self._name))
-
-
-class OrdinaryCall(Call):
-    """A call that a handler of grpcio answers: its thread waits for the answer."""
-
-    __slots__ = ("_answered", "_context", "_details", "_owed", "_response")
-
-    def __init__(self, context: grpc.ServicerContext, owed: Owed) -> None:
-        super().__init__(metadata=context.invocation_metadata())
-        self._context = context
-        self._owed = owed
-        self._answered = threading.Event()
-        self._response = b""
-        self._details = ""
-        if not context.add_callback(self.leave):
-            self.leave()
-
-    def peer(self) -> str:
-        """Return the client's address."""
-        return str(self._context.peer())
-
-    def reply(self, response: bytes) -> None:
-        """Answer the client."""
-        self._response = response
-        self._answered.set()
-
-    def fail(self, code: grpc.StatusCode, details: str) -> None:
-        """Tell the client that its request failed."""
-        self.set_code(code)
-        self._details = details
-        self._answered.set()
-
-    def wait(self) -> bytes:
-        """Return the answer once it is there; a failure ends the handler."""
-        self._answered.wait()
-        code = self.code()
-        if code is not None:
-            self._context.abort(code, self._details)  # raises; gRPC sends the status
-        self._owed.add(self, len(self._response))
-        if not self._context.add_callback(functools.partial(self._owed.forget, self)):
-            self._owed.forget(self)
-        return self._response
-
-    def drop(self) -> None:
-        """End it without a word, since its client reads nothing."""
-        self._context.cancel()

@@ -48,8 +48,6 @@ class GrpcConfig(Section):
     cores: Cores | None = None
     """Cores that the threads of both ports keep to, except for runs of over 0.1 ms. By default one where there are two,
     and all where there are more."""
-    direct: bool = True
-    """Answer requests past the Python layer of grpcio, where it has what that takes."""
     tls: TlsConfig | None = None
     """Certificates; null serves in the clear."""
 

@@ -24,27 +24,6 @@ from trtnode.serving.models.servable import Loader
 from trtnode.serving.process.single_process import Server
 
 READY_S = 240
-GRPC_PATHS = ("direct", "ordinary")
-"""The paths of inference requests through grpcio."""
-ON_BOTH_PATHS = {
-    "batching.test_served_batches.test_a_request_whose_client_leaves_never_runs",
-    "batching.test_served_batches.test_a_request_whose_client_waits_no_longer_never_runs",
-    "grpc.test_attacks",
-    "grpc.test_inference",
-    "grpc.test_limits",
-    "grpc.test_stream_limits",
-    "grpc.test_streams",
-    "process.test_stop",
-    "security.test_stream_tokens",
-    "telemetry.test_logs.test_each_request_has_a_line_at_level_debug",
-    "telemetry.test_statistics.test_every_rejection_is_counted",
-    "telemetry.test_statistics.test_requests_are_counted_by_outcome",
-    "telemetry.test_tracing.test_a_request_belongs_to_the_trace_of_its_client",
-    "telemetry.test_tracing.test_a_request_of_a_stream_belongs_to_the_trace_of_the_stream",
-}
-"""Modules and tests about what the paths do each in its own way: how requests arrive, and how calls end.
-
-They run on servers of both paths; others run on servers of the direct one."""
 
 Eventually = Callable[[Callable[[], bool]], None]
 """Waits until a condition holds, or fails."""
@@ -185,26 +164,12 @@ def save(path: pathlib.Path, nodes: list[Any], inputs: list[Any], outputs: list[
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    module = metafunc.module.__name__.removeprefix("tests.serving.")
-    on_both = {module, f"{module}.{metafunc.function.__name__}"} & ON_BOTH_PATHS
-    if on_both and "grpc_path" in metafunc.fixturenames:
-        metafunc.parametrize("grpc_path", GRPC_PATHS, indirect=True, scope="session")
-
-
-@pytest.fixture(scope="session")
-def grpc_path(request: pytest.FixtureRequest) -> str:
-    """Return the path of inference requests, see ``ON_BOTH_PATHS``."""
-    return str(getattr(request, "param", GRPC_PATHS[0]))
-
-
 class Starter:
     """Starts servers on free ports from the text of their ``models:`` list, and stops them."""
 
-    def __init__(self, folder: pathlib.Path, grpc_path: str, cache: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, cache: pathlib.Path) -> None:
         self._folder = folder
         self._cache = cache
-        self._direct = str(grpc_path == "direct").lower()
         self._running: list[Running] = []
 
     def __call__(
@@ -219,7 +184,6 @@ class Starter:
     ) -> Running:
         (self._folder / "fake.onnx").touch()
         path = self._folder / f"servable{len(self._running)}.yaml"
-        ports = ports.replace("grpc: {", f"grpc: {{direct: {self._direct}, ", 1)
         path.write_text(
             f"server: {{{ports}, {server}}}\ncache: {cache or f'{{dir: {self._cache}}}'}\nmodels:\n{models}"
         )
@@ -245,8 +209,8 @@ def warm_cache(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture
-def start(tmp_path: pathlib.Path, grpc_path: str, warm_cache: pathlib.Path) -> Iterator[Starter]:
-    starter = Starter(tmp_path, grpc_path, warm_cache)
+def start(tmp_path: pathlib.Path, warm_cache: pathlib.Path) -> Iterator[Starter]:
+    starter = Starter(tmp_path, warm_cache)
     yield starter
     starter.close()
 
@@ -265,10 +229,10 @@ def start_fake(start: Starter, fake: FakeExecutable) -> StartFake:
 
 @pytest.fixture(scope="session")
 def shared(
-    models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, grpc_path: str, warm_cache: pathlib.Path
+    models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, warm_cache: pathlib.Path
 ) -> Iterator[Running]:
     """One server with all of ``models``, for tests that leave it as it is."""
-    starter = Starter(tmp_path_factory.mktemp("shared"), grpc_path, warm_cache)
+    starter = Starter(tmp_path_factory.mktemp("shared"), warm_cache)
     yield starter(entries_of(models))
     starter.close()
 
@@ -329,10 +293,10 @@ def eventually() -> Eventually:
 
 @pytest.fixture(scope="session")
 def with_memory(
-    models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, grpc_path: str, warm_cache: pathlib.Path
+    models: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, warm_cache: pathlib.Path
 ) -> Iterator[Running]:
     """Like ``shared``, but with 1 MiB of shared memory for clients, who leave no region behind."""
-    starter = Starter(tmp_path_factory.mktemp("memory"), grpc_path, warm_cache)
+    starter = Starter(tmp_path_factory.mktemp("memory"), warm_cache)
     yield starter(
         entries_of(models), server="admin: {shared_memory: true, settings: true}, limits: {shared_memory_mb: 1}"
     )

@@ -209,10 +209,10 @@ def test_requests_whose_batch_measured_slower_run_one_by_one(encoder: ServedExec
 
 @pytest.fixture(scope="module")
 def served(
-    tmp_path_factory: pytest.TempPathFactory, grpc_path: str, warm_cache: pathlib.Path
+    tmp_path_factory: pytest.TempPathFactory, warm_cache: pathlib.Path
 ) -> Iterator[tuple[Running, pathlib.Path]]:
     folder = tmp_path_factory.mktemp("served")
-    starter = Starter(folder, grpc_path, warm_cache)
+    starter = Starter(folder, warm_cache)
     onnx.save(encoders.encoder(positions=16), folder / "encoder.onnx")
     running = starter(f"""
 - {{name: found, path: {folder}/encoder.onnx, engine: openvino, batching: {{}}, lengths: auto}}

@@ -19,7 +19,6 @@ from trtnode.engines.errors import ExecutionError
 from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import ConfigError
 from trtnode.serving.executables import variants
-from trtnode.serving.grpc import direct
 
 TWO = "variants: [{path: big.onnx, quality: 0.9}, {path: small.onnx, quality: 0.8}]"
 GENEROUS, STRICT = "latency_target_ms: 600000", "latency_target_ms: 0.000001"
@@ -133,15 +132,6 @@ def test_answers_of_a_stream_name_the_variant(start: Starter, entry: Callable[..
 
     assert [error for _, error in results] == [None, None]
     assert [variant_of(result) for result, _ in results] == ["big", "big"]
-
-
-def test_the_ordinary_path_of_grpc_names_the_variant(
-    start: Starter, entry: Callable[..., str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setitem(direct.PARTS, "state", ("gone",))
-
-    assert named(start(entry()).client) == "big"
-    assert "RPCs take the ordinary path" in caplog.text
 
 
 def test_the_page_of_a_model_explains_the_variant_that_was_chosen(start: Starter, entry: Callable[..., str]) -> None:

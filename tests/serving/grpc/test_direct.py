@@ -23,6 +23,7 @@ from tests.serving.conftest import Eventually, FakeExecutable, Running, StartFak
 from tests.serving.grpc.conftest import RawStream, message
 from tests.serving.grpc.test_attacks import connected
 from trtnode.protos import ModelInferRequest
+from trtnode.serving.errors import UnsuitableGrpcioError
 from trtnode.serving.grpc import direct, unary_rpc
 from trtnode.serving.protocol.packing import unpack
 from trtnode.serving.service.inference_service import InferenceService
@@ -48,19 +49,14 @@ def threads_of(fake: FakeExecutable) -> list[str]:
     return names
 
 
-def test_the_installed_grpcio_has_what_the_direct_path_needs() -> None:
-    assert direct.missing_parts(grpc.server(ThreadPoolExecutor(1))) == []
-
-
 @pytest.mark.parametrize("owner", list(direct.PARTS))
-def test_a_grpcio_without_a_part_of_it_serves_on_the_ordinary_path(
-    start_fake: StartFake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, owner: str
+def test_a_grpcio_without_a_part_of_it_stops_the_start_with_a_sentence(
+    start_fake: StartFake, monkeypatch: pytest.MonkeyPatch, owner: str
 ) -> None:
     monkeypatch.setitem(direct.PARTS, owner, ("gone",))
 
-    assert infer(start_fake()) == [1]
-
-    assert f"RPCs take the ordinary path: this grpcio has no {owner}.gone" in caplog.text
+    with pytest.raises(UnsuitableGrpcioError, match=rf"has no {owner}\.gone.*pip install 'grpcio"):
+        start_fake()
 
 
 def test_requests_that_take_a_moment_run_in_the_serving_thread(start_fake: StartFake, fake: FakeExecutable) -> None:

@@ -38,7 +38,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, warm_cache: pathlib.Path) 
         onnx.save(onnx.parser.parse_model(text), folder / f"{name}.onnx")
         entries.append(f"- {{name: {name}, path: {folder / name}.onnx, engine: native}}")
         entries.append(f"- {{name: batched_{name}, path: {folder / name}.onnx, engine: native, batching: {{}}}}")
-    starter = Starter(tmp_path_factory.mktemp("servers"), "direct", warm_cache)
+    starter = Starter(tmp_path_factory.mktemp("servers"), warm_cache)
     yield starter("\n".join(entries))
     starter.close()
 

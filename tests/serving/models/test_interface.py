@@ -37,7 +37,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def served(
     images: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, warm_cache: pathlib.Path
 ) -> Iterator[Running]:
-    starter = Starter(tmp_path_factory.mktemp("interface"), "direct", warm_cache)
+    starter = Starter(tmp_path_factory.mktemp("interface"), warm_cache)
     narrow = "{inputs: {x: {datatype: FP32, shape: [-1, 3, 8, 8]}}, outputs: {mean: {shape: [-1, 3, 1, 1]}}}"
     yield starter(f"- {{name: narrow, path: {images}, interface: {narrow}}}\n")
     starter.close()
