@@ -13,11 +13,13 @@ PYTHONS ?= $(PYTHON)
 PYCUDA_SECONDS ?= 1800
 MINUTES ?= 5
 SUITE ?= all
+# Installs into the environment of a Python, as $(call PIP,PYTHON) REQUIREMENT.
+PIP ?= $(1) -m pip install --quiet
 # AVX2 or AVX512_CORE: tests compute as on a processor without newer instructions.
 ISA ?=
 HELD := $(if $(ISA),ONEDNN_MAX_CPU_ISA=$(ISA) PYTHONPATH=$(CURDIR)/tests/workshop/held_back)
 
-.PHONY: setup serve predict test test-pycuda test-gpu test-ray test-arm64 conformance soak attacks fuzz sanitize bench results pictures release lint check clean
+.PHONY: setup serve predict test test-release test-pycuda test-gpu test-ray test-arm64 conformance soak attacks fuzz sanitize bench results pictures release lint check clean
 
 setup: $(VENV)/.installed
 
@@ -29,8 +31,8 @@ $(VENV)/.releases: extra = release
 
 $(VENV)/.installed $(VENV)/.serves $(VENV)/.releases: pyproject.toml hatch_build.py $(wildcard engines/sparse/kernels/*)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[$(extra)]'
+	$(call PIP,$(BIN)/python) --upgrade pip
+	$(call PIP,$(BIN)/python) --editable '.[$(extra)]'
 	touch $@
 
 serve:
@@ -39,9 +41,14 @@ serve:
 predict:
 	$(BIN)/python examples/scans/predict.py
 
-# All but the onnx backend suite, which computes its cases' results before it can name them: see conformance.
+# All but the onnx backend suite, which computes its cases' results before it can name them, and what a release is tried
+# with: see conformance and test-release.
 test: setup
-	$(HELD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --doctest-modules --ignore tests/conformance
+	$(HELD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --doctest-modules --ignore tests/conformance -m "not release"
+
+# The documents pasted, the wheel, the image, older processors: minutes of programs and servers as users start them.
+test-release: setup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m release tests
 
 # pycuda itself, compiled once a user: some minutes. What can't be built in PYCUDA_SECONDS is skipped, and says so.
 test-pycuda: setup
@@ -58,7 +65,7 @@ test-ray: $(RAY)/.installed
 
 $(RAY)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(RAY)
-	$(RAY)/bin/python -m pip install --quiet --editable '.[client,ray,tracing]' pytest pytest-timeout
+	$(call PIP,$(RAY)/bin/python) --editable '.[client,ray,tracing]' pytest pytest-timeout
 	touch $@
 
 # The wheel for aarch64 in an emulator, on x86_64: the example in each precision, served, and the tests of what differs.

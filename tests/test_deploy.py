@@ -291,7 +291,7 @@ def requirements(package: str, extras: Sequence[str] = ("",)) -> set[str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_any_user_runs_it_and_it_writes_to_the_cache_and_temporary_files_alone(root: pathlib.Path) -> None:
     found, http = dict(instructions()), free_port()
     command = [inside(root, part) for part in (*json.loads(found["ENTRYPOINT"]), *json.loads(found["CMD"]))]

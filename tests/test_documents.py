@@ -134,7 +134,7 @@ def test_configurations_have_keys_that_there_are(document: pathlib.Path, tmp_pat
             ServableConfig.model_validate({"models": [one_model], **whole}, context={"folder": tmp_path})
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("document", [one for one in DOCUMENTS if runnable(one)], ids=name_of)
 def test_what_a_document_says_can_be_pasted(
     document: pathlib.Path, tmp_path: pathlib.Path, cache: pathlib.Path, programs: tuple[pathlib.Path, int, int]

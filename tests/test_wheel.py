@@ -18,6 +18,8 @@ import pytest
 from hatchling.metadata.core import ProjectMetadata
 from hatchling.plugin.manager import PluginManager
 
+pytestmark = pytest.mark.release
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 BUILT = {"trtnode/engines/sparse/kernels.so"}
@@ -105,7 +107,6 @@ def test_it_brings_two_programs(wheel: zipfile.Path) -> None:
     assert set(entry_points["console_scripts"]) == {"trtnode", "serve"}
 
 
-@pytest.mark.slow
 def test_without_the_compiler_that_is_asked_for_it_has_no_kernels_and_says_so(
     built: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -153,7 +154,6 @@ def python(built: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pat
     return python
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("marked", [pytest.param(True, id="packages"), pytest.param(False, id="plain-folders")])
 def test_it_works_beside_folders_of_the_users_with_the_same_names(
     python: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, *, marked: bool

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-import operator
 import os
 import pathlib
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pydantic
 from pydantic_core import ErrorDetails
@@ -87,7 +86,10 @@ def _drop_gone_keys(tree: YamlTree, path: pathlib.Path) -> None:
     for place, reason in GONE.items():
         if place in tree.lines:
             *sections, key = place
-            functools.reduce(operator.getitem, sections, tree.value).pop(key)
+            section: Any = tree.value
+            for name in sections:
+                section = section[name]
+            del section[key]
             logger.warning("%s:%d: %s has no effect: %s; take it out", path, tree.lines[place], ".".join(place), reason)
 
 

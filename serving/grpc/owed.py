@@ -19,6 +19,7 @@ PATIENCE_S, BYTES_A_SECOND = 60.0, 1e6
 STALL_S = 0.25
 """A client that has taken nothing for so long makes room for others."""
 CHECK_S = 1.0
+POLL_S = 0.01
 TRIMMED_BYTES = 16 << 20
 """What a client has left unread is given back to the system from this size on."""
 
@@ -94,6 +95,25 @@ class Owed:
     def has_room(self, size: int) -> bool:
         """Return whether so many bytes more may be owed."""
         return self.total + size <= self._most
+
+    def wait_taken(self, patience_s: float, timeout_s: float) -> bool:
+        """Wait until clients have taken everything; return False where they take nothing for too long.
+
+        Args:
+            patience_s: The longest time without anything that is taken.
+            timeout_s: The longest time in all.
+        """
+        began = moved = time.monotonic()
+        left = self.total
+        while left:
+            now = time.monotonic()
+            if now - moved > patience_s or now - began > timeout_s:
+                return False
+            time.sleep(POLL_S)
+            if self.total < left:
+                moved = now
+            left = self.total
+        return True
 
     def _watch(self) -> None:
         """Look after clients that take nothing, as long as anything is owed."""

@@ -43,8 +43,8 @@ REFLECTION_THREADS = 2
 HANDLER_THREADS = 64
 """Threads for calls that grpcio's Python layer handles: health watches."""
 FLUSH_S = 3.0
-"""The longest time that answers already written may take to leave when the port closes. On a crowded machine that has
-taken more than a second."""
+"""The longest time without an answer that leaves when the port closes. On a crowded machine that has been more than a
+second."""
 CLOSE_S = 2.0
 """The longest time that gRPC may take beyond that. It waits forever for a stream with a message that it can't parse."""
 
@@ -123,9 +123,9 @@ class GrpcServer:
         return [problem] if problem else []
 
     def stop(self, timeout_s: float) -> None:
-        """Close the port; streams that clients hold open end."""
+        """Close the port; streams that clients hold open end, once their answers have left."""
         self._streams.end()
-        grace_s = min(FLUSH_S, timeout_s)
+        grace_s = min(FLUSH_S, timeout_s) if self._owed.wait_taken(FLUSH_S, timeout_s) else 0.0
         self._server.stop(grace_s).wait(grace_s + CLOSE_S)
         self._health.close()
         for pool in (self._unpacking, self._reflection, self._handlers):

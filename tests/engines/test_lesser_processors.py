@@ -40,7 +40,7 @@ def test_plain_onnxruntime_saturates_when_it_is_held_back(instruction_set: str) 
     assert float(done.stdout) > 5
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("instruction_set", SAMPLES)
 def test_samples_pass_with_older_instructions(instruction_set: str) -> None:

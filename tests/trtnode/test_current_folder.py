@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+pytestmark = pytest.mark.release
+
 ROOT = pathlib.Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
 SCRIPT = [str(pathlib.Path(sys.executable).with_name("trtnode"))]

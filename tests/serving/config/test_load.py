@@ -248,6 +248,15 @@ def test_a_file_that_is_no_configuration_is_told_as_such(
     assert faults(path).endswith(f": {expected}")
 
 
+def test_a_key_that_is_gone_is_logged_and_has_no_effect(
+    write: Callable[[str | bytes], pathlib.Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(MODEL + "server: {grpc: {port: 1, direct: false}}")
+
+    assert load_config(path).server.grpc.port == 1
+    assert "servable.yaml:4: server.grpc.direct has no effect" in caplog.text
+
+
 def test_a_missing_file_is_told(tmp_path: pathlib.Path) -> None:
     assert faults(tmp_path / "none.yaml") == ("none.yaml: can't be read (No such file or directory); check the path")
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
+import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
 from tests.serving.conftest import FakeExecutable, Starter, StartFake
 from tests.serving.process.conftest import NOT_SERVING, SERVING, infer, wait_until
+from trtnode.bench.server_process import inference_request
 from trtnode.serving.errors import AddressError
+
+STREAM_METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
 def test_a_stop_lets_requests_finish_and_refuses_new_ones(start_fake: StartFake, fake: FakeExecutable) -> None:
@@ -37,6 +42,25 @@ def test_a_stop_lets_requests_finish_and_refuses_new_ones(start_fake: StartFake,
         assert stopped.result() is True
 
     assert fake.closed
+
+
+def test_a_stop_lets_a_client_that_reads_slowly_take_every_answer(
+    start_fake: StartFake, fake: FakeExecutable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trtnode.serving.grpc.server.FLUSH_S", 1)
+    running, count = start_fake(server="limits: {stream_buffer_mb: 256}"), 50
+    request = inference_request("fake", {"x": np.zeros(1 << 18, np.float32)}).SerializeToString()
+    options = [("grpc.max_receive_message_length", -1)]
+
+    with grpc.insecure_channel(running.address, options) as channel, ThreadPoolExecutor(1) as pool:
+        answers = channel.stream_stream(STREAM_METHOD)(itertools.repeat(request, count))
+        next(answers)
+        wait_until(lambda: fake.runs == count and not running.server.in_flight)
+        stopped = pool.submit(running.server.stop, 60)
+        for _ in range(count - 1):
+            time.sleep(0.05)  # more than FLUSH_S for all of them, less for each
+            next(answers)
+        assert stopped.result() is True
 
 
 def test_a_stop_without_requests_is_quick_even_with_a_watcher(
