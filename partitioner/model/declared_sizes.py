@@ -27,6 +27,9 @@ MAX_EXPANDED_NODES = 250_000
 MAX_EXPANDED_BYTES = 2**30
 """The same for the bytes of these nodes, which may hold tensors."""
 
+STRING_BYTES = 128
+"""Memory of a string beside its text, as an object of Python and of an engine library."""
+
 MAX_EMPTY_ELEMENTS = 2**40
 """Limit of the other dimensions of a tensor that has a dimension of zero; numpy counts them."""
 
@@ -51,8 +54,13 @@ def check_declared_sizes(path: pathlib.Path, proto: onnx.ModelProto, parts: Part
 
 
 def size_bytes(data_type: int, dims: Iterable[int]) -> int:
-    """Return the size of a tensor of numbers; 0 for types without a fixed size."""
-    return max(0, math.ceil(math.prod(dims) * _bits(data_type) / 8)) if _bits(data_type) else 0
+    """Return the size of a tensor of numbers in a file; 0 for types without a fixed size."""
+    return max(0, -(-math.prod(dims) * _bits(data_type) // 8))
+
+
+def memory_bytes(data_type: int, dims: Iterable[int]) -> int:
+    """Return the memory that a tensor takes, of strings without their text."""
+    return max(0, math.prod(dims)) * STRING_BYTES if data_type == _T.STRING else size_bytes(data_type, dims)
 
 
 def _bits(data_type: int) -> int:
@@ -72,11 +80,12 @@ def _tensors(parts: Parts) -> Iterator[tuple[str, onnx.TensorProto]]:
     for place, attribute in parts.attributes():
         for tensor in (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors):
             yield place, tensor
-        for sparse in (
-            *([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []),
-            *attribute.sparse_tensors,
-        ):
+        for sparse in _sparse_of(attribute):
             yield from _parts(place, sparse)
+
+
+def _sparse_of(attribute: onnx.AttributeProto) -> Sequence[onnx.SparseTensorProto]:
+    return (*([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []), *attribute.sparse_tensors)
 
 
 def _parts(place: str, sparse: onnx.SparseTensorProto) -> Iterator[tuple[str, onnx.TensorProto]]:
@@ -144,10 +153,10 @@ _STORAGE: dict[int, _Storage] = {
 
 def _check_dense(path: pathlib.Path, parts: Parts) -> None:
     sparse = [tensor for graph in parts.graphs for tensor in graph.sparse_initializer]
-    sparse += [a.sparse_tensor for _, a in parts.attributes() if a.HasField("sparse_tensor")]
+    sparse += [tensor for _, attribute in parts.attributes() for tensor in _sparse_of(attribute)]
     total = 0
     for tensor in sparse:
-        total += size_bytes(tensor.values.data_type, tensor.dims)
+        total += memory_bytes(tensor.values.data_type, tensor.dims)
         if total > MAX_DENSE_BYTES or min(tensor.dims, default=0) < 0:
             problem = f"sparse tensor {tensor.values.name!r} of shape {_shape(tensor.dims)} is too large to make dense"
             limit = f"at most {MAX_DENSE_BYTES} bytes, for all of a model"
@@ -159,7 +168,7 @@ def _check_interface(path: pathlib.Path, graph: onnx.GraphProto) -> None:
     for info in (*graph.input, *graph.output):
         kind = info.type.tensor_type
         dims = [dim.dim_value for dim in kind.shape.dim if dim.HasField("dim_value") and dim.dim_value >= 0]
-        if size_bytes(kind.elem_type, dims) > MAX_REQUEST_BYTES and info.name not in held:
+        if memory_bytes(kind.elem_type, dims) > MAX_REQUEST_BYTES and info.name not in held:
             problem = f"{info.name!r} has the shape {_shape(dims)}: no request or response can carry it"
             raise ModelFileError(path, f"{problem} (at most {MAX_REQUEST_BYTES} bytes).", "Correct its dimensions.")
 

@@ -28,12 +28,11 @@ from trtnode.engines.errors import EngineError, OutOfMemoryError, WorkerError, W
 from trtnode.engines.precision.options import Calibration
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.runtime.options import RunOptions
-from trtnode.engines.runtime.reference_nodes import OpenReference
 from trtnode.engines.tuning.decision import is_provisional
 from trtnode.partitioner.errors import PartitionError
 from trtnode.serving.errors import ModelLimitError, ServingError
 from trtnode.serving.models.interface_check import declared_sizes
-from trtnode.serving.models.isolated_reference import IsolatedReference
+from trtnode.serving.models.isolated_runs import IsolatedRuns
 from trtnode.serving.models.pipelines import chain_model
 from trtnode.serving.models.warmup import try_once
 from trtnode.serving.schema.model import ModelConfig
@@ -122,7 +121,14 @@ class IsolatedLoading:
         path, cache, chained = config.path, self._cache, config.has_pipeline
         key = None if chained else key_of_loaded(config, self._limits, threads)
         record = None if key is None else self._record(key, config)
-        run = RunOptions(threads=threads, instances=config.instances, shares_cores=True, reference=self._reference())
+        apart = functools.cache(self._isolated_runs)  # nothing is started before the first run
+        run = RunOptions(
+            threads=threads,
+            instances=config.instances,
+            shares_cores=True,
+            reference=lambda model: apart().open_reference(model),
+            apart=lambda file: apart().open_native(file),
+        )
         if key is not None and record is not None:
             known = self._open_kept(key, record, config, run)
             if known is not None:
@@ -174,14 +180,8 @@ class IsolatedLoading:
         content = compiled.read_bytes() if compiled is not None and "prepared" in fields else None
         self._cache.put_record(key, fields, engine=content)
 
-    def _reference(self) -> OpenReference:
-        """Return what opens nodes of one model in onnx.reference. Nothing is started before the first one."""
-
-        @functools.cache
-        def process() -> IsolatedReference:
-            return IsolatedReference(memory_bytes=self._model_memory_bytes, timeout_s=self._reference_timeout_s)
-
-        return lambda model: process().open(model)
+    def _isolated_runs(self) -> IsolatedRuns:
+        return IsolatedRuns(memory_bytes=self._model_memory_bytes, timeout_s=self._reference_timeout_s)
 
     def _record(self, key: str, config: ModelConfig) -> Mapping[str, Any] | None:
         """Return what is known of a file that was loaded before, with the same data beside it; None of any other."""
