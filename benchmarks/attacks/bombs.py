@@ -47,6 +47,27 @@ def sparse_initializer() -> onnx.ModelProto:
     return model
 
 
+def declared_strings() -> onnx.ModelProto:
+    """A model whose input is 2**27 strings, each of which takes more than its text."""
+    return onnx.parser.parse_model(f"{HEADER} g (string[134217728] x) => (string[M] y) {{ y = Identity(x) }}")
+
+
+def sparse_strings() -> onnx.ModelProto:
+    """A model with one string, of 2**26, set."""
+    model = onnx.parser.parse_model(f"{HEADER} g (float[1] x) => (string[M] y) {{ y = Identity(w) }}")
+    values = TensorProto(name="w", data_type=TensorProto.STRING, dims=[1], string_data=[b"a"])
+    indices = onnx.numpy_helper.from_array(np.zeros(1, np.int64), "i")
+    model.graph.sparse_initializer.append(onnx.SparseTensorProto(values=values, indices=indices, dims=[2**26]))
+    return model
+
+
+def doubling_texts() -> onnx.ModelProto:
+    """A model that appends a text to itself, 40 times."""
+    nodes = "".join(f"s{i + 1} = StringConcat(s{i}, s{i})" for i in range(TOWERS))
+    text = f'g (float[1] x) => (string[M] s{TOWERS}) <string[1] s0 = {{"ab"}}> {{ {nodes} }}'
+    return onnx.parser.parse_model(f"{HEADER.replace('18', '20')} {text}")
+
+
 def doubling_concats() -> onnx.ModelProto:
     """A model that appends a shape to itself, 40 times."""
     nodes = "".join(f"s{i + 1} = Concat<axis = 0>(s{i}, s{i})" for i in range(TOWERS))
@@ -97,6 +118,9 @@ BOMBS: dict[str, Callable[[], onnx.ModelProto]] = {
     "constant-in-a-subgraph": declared_constant,
     "input": declared_input,
     "sparse": sparse_initializer,
+    "declared-strings": declared_strings,
+    "sparse-strings": sparse_strings,
+    "texts": doubling_texts,
     "concats": doubling_concats,
     "tower": tower_of_functions,
     "recursion": recursive_function,

@@ -35,6 +35,8 @@ from trtnode.engines.onnxruntime.session import NativeSession
 P = ParamSpec("P")
 R = TypeVar("R")
 
+OWN_BYTES = 160 << 20
+"""Memory of the process before it runs anything: an interpreter and ONNX Runtime."""
 START_TIMEOUT_S = 120.0
 """Time for the process to start and load one node."""
 
@@ -46,12 +48,12 @@ class IsolatedRuns:
         """Start nothing yet.
 
         Args:
-            memory_bytes: Limit of the memory of the process.
-            timeout_s: Longest time of one node.
+            memory_bytes: Limit of the memory of the runs in the process.
+            timeout_s: Longest time of one node, or run.
         """
         self._timeout_s = timeout_s
         self._folder = TemporaryFolder()
-        self._worker = SubprocessWorker(memory_bytes=memory_bytes)
+        self._worker = SubprocessWorker(memory_bytes=memory_bytes + OWN_BYTES)
         self._numbers = itertools.count()
         weakref.finalize(self, self._worker.close)
 
@@ -159,4 +161,4 @@ def run_natively(model: pathlib.Path, feeds: Mapping[str, Any], outputs: Sequenc
 
 @functools.cache
 def _native_session(model: pathlib.Path) -> NativeSession:
-    return open_native(model, name=str(model))
+    return open_native(model, threads=1, name=str(model))

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from trtnode.serving.errors import InvalidRequestError, TooLargeError, UnsupportedError
 from trtnode.serving.protocol.packing import unpack
-from trtnode.serving.protocol.wire_signature import MOST_BYTES
+from trtnode.serving.protocol.wire_signature import MOST_BYTES, STRING_BYTES
 
 JSON_LENGTH = "inference-header-content-length"
 """The header that says how many bytes of the body are JSON; raw tensors follow."""
@@ -20,8 +20,8 @@ CLIENT_TIMEOUT_S = 10
 
 LONG_BYTES = 1 << 20
 """JSON up to this size can't hold enough values to cost much."""
-_COSTS = {b"[": 96, b"{": 224, b",": 32}
-"""Memory of a list, an object and a value, by what stands at each of them, at most once in a string."""
+_COSTS = {b"[": 96, b"{": 224, b",": 32, b'"': (STRING_BYTES - 32) // 2}
+"""Memory of a list, an object, a value and either end of a text, by what stands at each of them."""
 
 _ALIGNMENT = 16
 

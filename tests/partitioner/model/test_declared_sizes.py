@@ -41,6 +41,8 @@ def with_initializer(tensor: onnx.TensorProto) -> onnx.ModelProto:
         ("constant-in-a-subgraph", "attribute 'value' of node 'Constant' declares the shape"),
         ("input", "'x' has the shape .* no request or response can carry it"),
         ("sparse", "sparse tensor 'w' .* is too large to make dense"),
+        ("declared-strings", "'x' has the shape .* no request or response can carry it"),
+        ("sparse-strings", "sparse tensor 'w' .* is too large to make dense"),
         ("tower", "its functions expand to more than 250000 nodes, most of them by calls of 'f0'"),
         ("recursion", "a function calls itself: 'f0' > 'f1' > 'f0'"),
     ],
