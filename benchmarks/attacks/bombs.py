@@ -110,6 +110,23 @@ def _folded(nodes: str) -> Callable[[], onnx.ModelProto]:
 
 SHAPE = "s = Constant<value = int64[1] {1099511627776}>()"
 
+
+def declared_tensor(*dims: int) -> onnx.ModelProto:
+    """A model whose input has these dimensions."""
+    model = onnx.parser.parse_model(f"{HEADER} g (float[1] x) => (float[M] y) {{ y = Relu(x) }}")
+    shape = model.graph.input[0].type.tensor_type.shape
+    del shape.dim[:]
+    shape.dim.extend(onnx.TensorShapeProto.Dimension(dim_value=size) for size in dims)
+    return model
+
+
+def many_inputs() -> onnx.ModelProto:
+    """A model of 100,000 inputs."""
+    model = declared_tensor(1)
+    model.graph.input.extend(helper.make_tensor_value_info(f"x{n}", TensorProto.FLOAT, [1]) for n in range(100_000))
+    return model
+
+
 BOMBS: dict[str, Callable[[], onnx.ModelProto]] = {
     "initializer": lambda: declared_initializer(2**40),
     "initializer-beyond-64-bits": lambda: declared_initializer(2**31, 2**31, 4),
@@ -117,6 +134,10 @@ BOMBS: dict[str, Callable[[], onnx.ModelProto]] = {
     "empty-initializer": lambda: declared_initializer(0, 2**62, 2**62),
     "constant-in-a-subgraph": declared_constant,
     "input": declared_input,
+    "input-without-elements": lambda: declared_tensor(0, 2**62, 2**62),
+    "input-of-many-dimensions": lambda: declared_tensor(*[2**62] * 100_000),
+    "initializer-of-many-dimensions": lambda: declared_initializer(*[2**62] * 100_000),
+    "many-inputs": many_inputs,
     "sparse": sparse_initializer,
     "declared-strings": declared_strings,
     "sparse-strings": sparse_strings,

@@ -27,6 +27,12 @@ MAX_EXPANDED_NODES = 250_000
 MAX_EXPANDED_BYTES = 2**30
 """The same for the bytes of these nodes, which may hold tensors."""
 
+MAX_RANK = 64
+"""Limit of the dimensions of a tensor: NumPy's arrays have no more."""
+
+MAX_INTERFACE = 10_000
+"""Limit of the inputs, and of the outputs, of a model. No message names so many tensors."""
+
 STRING_BYTES = 128
 """Memory of a string beside its text, as an object of Python and of an engine library."""
 
@@ -95,6 +101,7 @@ def _parts(place: str, sparse: onnx.SparseTensorProto) -> Iterator[tuple[str, on
 
 def _check_length(path: pathlib.Path, place: str, tensor: onnx.TensorProto) -> None:
     dims = tuple(tensor.dims)
+    _check_rank(path, place, dims)
     if any(size < 0 for size in dims):
         raise ModelFileError(path, f"{place} has a negative dimension: {_shape(dims)}.", EXPORT)
     elements = math.prod(dims)
@@ -106,6 +113,11 @@ def _check_length(path: pathlib.Path, place: str, tensor: onnx.TensorProto) -> N
     if wanted != held:
         problem = f"{place} declares the shape {_shape(dims)}, which takes {wanted} {unit}, but holds {held}."
         raise ModelFileError(path, problem, EXPORT)
+
+
+def _check_rank(path: pathlib.Path, place: str, dims: Sequence[object]) -> None:
+    if len(dims) > MAX_RANK:
+        raise ModelFileError(path, f"{place} has {len(dims)} dimensions; the most are {MAX_RANK}.", EXPORT)
 
 
 def data_field(data_type: int) -> str:
@@ -156,6 +168,7 @@ def _check_dense(path: pathlib.Path, parts: Parts) -> None:
     sparse += [tensor for _, attribute in parts.attributes() for tensor in _sparse_of(attribute)]
     total = 0
     for tensor in sparse:
+        _check_rank(path, f"sparse tensor {tensor.values.name!r}", tensor.dims)
         total += memory_bytes(tensor.values.data_type, tensor.dims)
         if total > MAX_DENSE_BYTES or min(tensor.dims, default=0) < 0:
             problem = f"sparse tensor {tensor.values.name!r} of shape {_shape(tensor.dims)} is too large to make dense"
@@ -165,11 +178,18 @@ def _check_dense(path: pathlib.Path, parts: Parts) -> None:
 
 def _check_interface(path: pathlib.Path, graph: onnx.GraphProto) -> None:
     held = {tensor.name for tensor in graph.initializer}
+    free = [info for info in graph.input if info.name not in held]
+    for side, infos in (("inputs", free), ("outputs", graph.output)):
+        if len(infos) > MAX_INTERFACE:
+            problem = f"the model has {len(infos)} {side}; the most are {MAX_INTERFACE}."
+            raise ModelFileError(path, problem, "Join them to larger tensors.")
     for info in (*graph.input, *graph.output):
         kind = info.type.tensor_type
-        dims = [dim.dim_value for dim in kind.shape.dim if dim.HasField("dim_value") and dim.dim_value >= 0]
+        _check_rank(path, repr(info.name), kind.shape.dim)
+        sizes = [dim.dim_value for dim in kind.shape.dim if dim.HasField("dim_value") and dim.dim_value >= 0]
+        dims = [size or 1 for size in sizes]  # nodes may compute with the other dimensions
         if memory_bytes(kind.elem_type, dims) > MAX_REQUEST_BYTES and info.name not in held:
-            problem = f"{info.name!r} has the shape {_shape(dims)}: no request or response can carry it"
+            problem = f"{info.name!r} has the shape {_shape(sizes)}: no request or response can carry it"
             raise ModelFileError(path, f"{problem} (at most {MAX_REQUEST_BYTES} bytes).", "Correct its dimensions.")
 
 

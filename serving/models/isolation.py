@@ -12,6 +12,7 @@ import functools
 import os
 import pathlib
 import threading
+import time
 import weakref
 from collections.abc import Mapping
 from typing import Any
@@ -115,6 +116,7 @@ class IsolatedLoading:
             EngineError: The model can't be compiled or loaded.
             ModelLimitError: That takes too much memory or time, or the caller has left.
         """
+        began = time.monotonic()
         options = dataclasses.replace(
             config.options, reference=bool(config.options.reference), declared_sizes=declared_sizes(config)
         )
@@ -150,7 +152,14 @@ class IsolatedLoading:
                 weakref.finalize(executable, cleaning.pop_all().close)  # it may open them later
             if key is not None and not is_provisional((outcome.prepared.facts["report"] or {}).get("tuning")):
                 self._keep(key, outcome, executable, whole=not (_has_sidecars(place) or _reads_other_data(config)))
+        if time.monotonic() - began > self._timeout_s:
+            executable.close()
+            raise ModelLimitError(path, self._too_long)
         return executable
+
+    @property
+    def _too_long(self) -> str:
+        return f"more than {self._timeout_s:g} s; raise server.limits.load_timeout_s"
 
     def _open_kept(
         self, key: str, record: Mapping[str, Any], config: ModelConfig, run: RunOptions
@@ -222,7 +231,7 @@ class IsolatedLoading:
         if isinstance(error, OutOfMemoryError):
             return f"more than {self._memory_mb} MiB of memory; raise server.limits.load_memory_mb"
         if isinstance(error, WorkerTimeoutError):
-            return f"more than {self._timeout_s:g} s; raise server.limits.load_timeout_s"
+            return self._too_long
         return f"its process along ({error})" if isinstance(error, WorkerError) else None
 
     def _take(self) -> SubprocessWorker:

@@ -40,6 +40,13 @@ def with_initializer(tensor: onnx.TensorProto) -> onnx.ModelProto:
         ("empty-initializer", "no elements, but the shape"),
         ("constant-in-a-subgraph", "attribute 'value' of node 'Constant' declares the shape"),
         ("input", "'x' has the shape .* no request or response can carry it"),
+        (
+            "input-without-elements",
+            r"'x' has the shape \[0, 4611686018427387904, .* no request or response can carry it",
+        ),
+        ("input-of-many-dimensions", "'x' has 100000 dimensions; the most are 64"),
+        ("initializer-of-many-dimensions", "initializer 'w' has 100000 dimensions; the most are 64"),
+        ("many-inputs", "the model has 100001 inputs; the most are 10000"),
         ("sparse", "sparse tensor 'w' .* is too large to make dense"),
         ("declared-strings", "'x' has the shape .* no request or response can carry it"),
         ("sparse-strings", "sparse tensor 'w' .* is too large to make dense"),
