@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
@@ -17,6 +18,12 @@ from trtnode.partitioner.passes.shape_inference import SMALL_INITIALIZER_ELEMENT
 MOST_ACCEPTED = 64
 """Shapes that are remembered. With more, the first are forgotten."""
 
+LEAST_SIZES = (4096, 1024, 256, 64, 1)
+"""Sizes that are tried first, for all dimensions that may vary: most requests stay below."""
+
+MOST_DEGREE = 8
+"""Powers of two by which a result may grow where all sizes double, if no raised sizes can be measured."""
+
 Shapes = tuple[tuple[int, ...], ...]
 """One of each input."""
 
@@ -25,7 +32,7 @@ class ResultSizes:
     """The largest results of the nodes of one function.
 
     Sizes grow with those of the inputs, so what was measured for larger inputs holds for smaller ones too. Inputs are
-    measured once, and then with each size that may vary raised to a power of two, so that few are measured.
+    measured with each size that may vary raised, so that few are measured.
     """
 
     def __init__(self, call: ir.Node, function: ir.Function, most_bytes: int) -> None:
@@ -39,6 +46,7 @@ class ResultSizes:
         self._model = _as_model(call, function)
         self._declared = [dimensions(value) or () for value in self._model.graph.inputs]
         self._most_bytes = most_bytes
+        self._unknown: int | None = None
         self._last: list[tuple[int, ...]] = []
         self._accepted: list[Shapes] = []
 
@@ -57,14 +65,31 @@ class ResultSizes:
 
     def _measure(self, shapes: Shapes) -> bool:
         """Return whether every result of inputs fits, and remember the largest inputs of which that is known."""
-        largest, unknown = self._sizes(shapes)
+        tried = (1,) if self._unknown is not None else LEAST_SIZES
+        if self._unknown is None:
+            largest, self._unknown = self._sizes(shapes)
+            if largest > self._most_bytes:
+                return False
+        for least in tried:
+            raised = self._changed(shapes, functools.partial(_raised, least))
+            largest, unknown = self._sizes(raised)
+            if largest <= self._most_bytes and unknown <= self._unknown:
+                return self._accept(raised)
+        largest, _ = self._sizes(shapes)  # raised sizes may contradict each other
         if largest > self._most_bytes:
             return False
-        raised = tuple(map(_raised, shapes, self._declared))
-        largest, unlike = self._sizes(raised)
-        is_sure = largest <= self._most_bytes and unlike == unknown  # sizes may contradict each other once raised
-        self._accepted = [*self._accepted[1 - MOST_ACCEPTED :], raised if is_sure else shapes]
+        grows_little = largest << MOST_DEGREE <= self._most_bytes
+        return self._accept(self._changed(shapes, lambda one: 2 * max(1, one)) if grows_little else shapes)
+
+    def _accept(self, shapes: Shapes) -> bool:
+        self._accepted = [*self._accepted[1 - MOST_ACCEPTED :], shapes]
         return True
+
+    def _changed(self, shapes: Shapes, change: Callable[[int], int]) -> Shapes:
+        """Return shapes with other sizes, where sizes may vary."""
+        return tuple(
+            _with_sizes(shape, declared, change) for shape, declared in zip(shapes, self._declared, strict=False)
+        )
 
     def _sizes(self, shapes: Shapes) -> tuple[int, int]:
         """Return the bytes of the largest result, and the number of results whose shape is unknown."""
@@ -102,6 +127,10 @@ def _covers(large: Shapes, shapes: Sequence[tuple[int, ...]]) -> bool:
     )
 
 
-def _raised(shape: tuple[int, ...], declared: Sequence[Dimension]) -> tuple[int, ...]:
+def _raised(least: int, size: int) -> int:
+    return max(least, 1 << max(0, size - 1).bit_length())
+
+
+def _with_sizes(shape: tuple[int, ...], declared: Sequence[Dimension], change: Callable[[int], int]) -> tuple[int, ...]:
     fixed = (isinstance(size, int) for size in declared) if declared else itertools.repeat(False)
-    return tuple(size if same else 1 << max(0, size - 1).bit_length() for size, same in zip(shape, fixed, strict=False))
+    return tuple(size if same else change(size) for size, same in zip(shape, fixed, strict=False))
