@@ -134,7 +134,7 @@ def prepare_file(
     described = executable.description
     waiting = described["unchecked"] or described["rejected"]  # such engines need the nodes that they replace
     if compiled is not None and described["segments"] and not waiting:
-        strip_fallback(compiled.model)
+        strip_fallback(compiled.model, keep_sizes=True)
     file = None if compiled is None or folder is None else _saved(compiled, folder / path.name)
     facts = {key: described[key] for key in ("engines_built", "report", "memory")}
     if file is not None:

@@ -12,6 +12,7 @@ import functools
 import os
 import pathlib
 import threading
+import time
 import weakref
 from collections.abc import Mapping
 from typing import Any
@@ -28,12 +29,11 @@ from trtnode.engines.errors import EngineError, OutOfMemoryError, WorkerError, W
 from trtnode.engines.precision.options import Calibration
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.runtime.options import RunOptions
-from trtnode.engines.runtime.reference_nodes import OpenReference
 from trtnode.engines.tuning.decision import is_provisional
 from trtnode.partitioner.errors import PartitionError
 from trtnode.serving.errors import ModelLimitError, ServingError
 from trtnode.serving.models.interface_check import declared_sizes
-from trtnode.serving.models.isolated_reference import IsolatedReference
+from trtnode.serving.models.isolated_runs import IsolatedRuns
 from trtnode.serving.models.pipelines import chain_model
 from trtnode.serving.models.warmup import try_once
 from trtnode.serving.schema.model import ModelConfig
@@ -116,13 +116,21 @@ class IsolatedLoading:
             EngineError: The model can't be compiled or loaded.
             ModelLimitError: That takes too much memory or time, or the caller has left.
         """
+        began = time.monotonic()
         options = dataclasses.replace(
             config.options, reference=bool(config.options.reference), declared_sizes=declared_sizes(config)
         )
         path, cache, chained = config.path, self._cache, config.has_pipeline
         key = None if chained else key_of_loaded(config, self._limits, threads)
         record = None if key is None else self._record(key, config)
-        run = RunOptions(threads=threads, instances=config.instances, shares_cores=True, reference=self._reference())
+        apart = functools.cache(self._isolated_runs)  # nothing is started before the first run
+        run = RunOptions(
+            threads=threads,
+            instances=config.instances,
+            shares_cores=True,
+            reference=lambda model: apart().open_reference(model),
+            apart=lambda file: apart().open_native(file),
+        )
         if key is not None and record is not None:
             known = self._open_kept(key, record, config, run)
             if known is not None:
@@ -144,7 +152,14 @@ class IsolatedLoading:
                 weakref.finalize(executable, cleaning.pop_all().close)  # it may open them later
             if key is not None and not is_provisional((outcome.prepared.facts["report"] or {}).get("tuning")):
                 self._keep(key, outcome, executable, whole=not (_has_sidecars(place) or _reads_other_data(config)))
+        if time.monotonic() - began > self._timeout_s:
+            executable.close()
+            raise ModelLimitError(path, self._too_long)
         return executable
+
+    @property
+    def _too_long(self) -> str:
+        return f"more than {self._timeout_s:g} s; raise server.limits.load_timeout_s"
 
     def _open_kept(
         self, key: str, record: Mapping[str, Any], config: ModelConfig, run: RunOptions
@@ -174,14 +189,8 @@ class IsolatedLoading:
         content = compiled.read_bytes() if compiled is not None and "prepared" in fields else None
         self._cache.put_record(key, fields, engine=content)
 
-    def _reference(self) -> OpenReference:
-        """Return what opens nodes of one model in onnx.reference. Nothing is started before the first one."""
-
-        @functools.cache
-        def process() -> IsolatedReference:
-            return IsolatedReference(memory_bytes=self._model_memory_bytes, timeout_s=self._reference_timeout_s)
-
-        return lambda model: process().open(model)
+    def _isolated_runs(self) -> IsolatedRuns:
+        return IsolatedRuns(memory_bytes=self._model_memory_bytes, timeout_s=self._reference_timeout_s)
 
     def _record(self, key: str, config: ModelConfig) -> Mapping[str, Any] | None:
         """Return what is known of a file that was loaded before, with the same data beside it; None of any other."""
@@ -222,7 +231,7 @@ class IsolatedLoading:
         if isinstance(error, OutOfMemoryError):
             return f"more than {self._memory_mb} MiB of memory; raise server.limits.load_memory_mb"
         if isinstance(error, WorkerTimeoutError):
-            return f"more than {self._timeout_s:g} s; raise server.limits.load_timeout_s"
+            return self._too_long
         return f"its process along ({error})" if isinstance(error, WorkerError) else None
 
     def _take(self) -> SubprocessWorker:

@@ -12,6 +12,7 @@ from trtnode.serving.errors import ModelChangeError
 from trtnode.serving.models.overrides import Override
 from trtnode.serving.models.servable import Loader, Servable
 from trtnode.serving.models.version_files import ONLY_VERSION, Stamp, VersionFile, choose_versions, find_files
+from trtnode.serving.protocol.wire_signature import MESSAGE_BYTES
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.telemetry.metrics import Metrics
 from trtnode.serving.telemetry.request_stats import ModelCounts
@@ -35,7 +36,14 @@ class ServedModel:
         failure: Why the last load of all versions didn't succeed; empty if it did.
     """
 
-    def __init__(self, config: ModelConfig, loader: Loader, metrics: Metrics, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        loader: Loader,
+        metrics: Metrics,
+        on_change: Callable[[], None],
+        message_bytes: int = MESSAGE_BYTES,
+    ) -> None:
         self.config = config
         self.versions: Mapping[int, Servable] = {}
         self.unloaded = False
@@ -43,6 +51,7 @@ class ServedModel:
         self._loader = loader
         self._metrics = metrics
         self._on_change = on_change
+        self._message_bytes = message_bytes
         self._source = Override(config)
         self._counts: dict[int, ModelCounts] = {}
         self._tried: dict[int, Stamp] = {}
@@ -167,6 +176,7 @@ class ServedModel:
             self._counts[number],
             str(number),
             on_loss=self._show_states,
+            message_bytes=self._message_bytes,
             interim=interim,
             files=self._source.files,
         )

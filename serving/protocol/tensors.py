@@ -13,6 +13,7 @@ import numpy as np
 
 from trtnode.protos import InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse
 from trtnode.serving.errors import InvalidOutputError, InvalidRequestError, SharedMemoryError
+from trtnode.serving.protocol.element_bounds import check_elements
 from trtnode.serving.protocol.parameters import class_count, tensor_place
 from trtnode.serving.protocol.shared_memory import SharedMemory, Window
 from trtnode.serving.protocol.wire_signature import BOOL, BYTES, WireSignature, WireTensor
@@ -21,7 +22,7 @@ _LENGTH = struct.Struct("<I")
 _WIDE = {"int_contents": np.dtype(np.int32), "uint_contents": np.dtype(np.uint32)}
 """Fields of typed contents that carry narrower types too, and the type of their numbers."""
 AT_ONCE = 1 << 16
-"""Numbers of typed contents that are read at a time."""
+"""Numbers of typed contents that are read at a time, and strings that are written."""
 
 
 def read_inputs(
@@ -82,6 +83,7 @@ def declared_input(
 
     Raises:
         InvalidRequestError: It is unknown or twice there, or its type or shape don't fit.
+        TooManyElementsError: It has more elements than a request may have.
     """
     tensor = signature.inputs.get(name)
     if tensor is None:
@@ -91,6 +93,7 @@ def declared_input(
     if datatype != tensor.datatype.name:
         raise InvalidRequestError(f"{tensor.label} has type {datatype!r}, but takes {tensor.datatype.name}")
     tensor.check_shape(shape)
+    check_elements(signature, feeds, tensor, shape)
     return tensor
 
 
@@ -239,7 +242,9 @@ def to_raw(tensor: WireTensor, array: np.ndarray) -> bytes:
         InvalidOutputError: The array isn't of the tensor's type.
     """
     if tensor.datatype is BYTES:
-        return b"".join(_with_lengths(array.ravel().tolist()))
+        elements = array.ravel().tolist()
+        pieces = range(0, len(elements), AT_ONCE)
+        return b"".join(b"".join(_with_lengths(elements[start : start + AT_ONCE])) for start in pieces)
     _check_type(tensor, array)
     return array.tobytes()
 

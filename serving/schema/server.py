@@ -114,9 +114,10 @@ class LimitsConfig(Section):
     """Time that loading one new model may take, engines included, in seconds."""
     model_memory_mb: Mebibytes | None = None
     """Memory of all tensors that ONNX Runtime computes in a process, in MiB; null for half of the machine's. Also that
-    of each process for onnx.reference."""
+    of one result in an engine, and of each process for onnx.reference or long texts."""
     reference_timeout_s: Seconds = 60
-    """Time that one node of a model with `reference: true` may take in onnx.reference, in seconds."""
+    """Time that one node of a model with `reference: true` may take in onnx.reference, in seconds; also that of one
+    request in a process for long texts."""
 
 
 class LogConfig(Section):

@@ -17,7 +17,7 @@ from trtnode.protos import InferTensorContents, ModelInferRequest, ModelInferRes
 from trtnode.serving.errors import InvalidOutputError, InvalidRequestError, UnservableModelError
 from trtnode.serving.protocol import tensors
 from trtnode.serving.protocol.shared_memory import SharedMemory
-from trtnode.serving.protocol.wire_signature import BYTES, DATATYPES, WireSignature, WireTensor
+from trtnode.serving.protocol.wire_signature import BYTES, DATATYPES, MOST_STRINGS, WireSignature, WireTensor
 
 NO_MEMORY = SharedMemory(allowed=False, max_bytes=0)
 NUMERIC = [element for element, datatype in DATATYPES.items() if datatype is not BYTES]
@@ -275,3 +275,13 @@ def test_outputs_are_written_raw_and_in_order() -> None:
     ]
     assert list(response.raw_output_contents) == [bytes(12), np.int64(5).tobytes()]
     assert not any(out.HasField("contents") for out in response.outputs)
+
+
+def test_a_model_that_takes_more_strings_than_a_request_may_have_is_not_served() -> None:
+    texts = spec("a", onnx_ir.DataType.STRING, (MOST_STRINGS,))
+    more = spec("b", onnx_ir.DataType.STRING, ("n",))
+
+    with pytest.raises(
+        UnservableModelError, match=f"{MOST_STRINGS} strings a request, and it takes {MOST_STRINGS + 1}"
+    ):
+        WireSignature.of("m", [texts, more], [spec("y", onnx_ir.DataType.FLOAT, ())])
