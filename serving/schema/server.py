@@ -83,8 +83,7 @@ class AdminConfig(Section):
     repository: bool = False
     """Allow loading and unloading models."""
     shared_memory: bool = False
-    """Allow tensors in shared memory. Clients with it are trusted: one that shrinks its object during a run ends the
-    server."""
+    """Allow tensors in shared memory of this machine. A region belongs to the token that registered it."""
     settings: bool = False
     """Allow changes of the log level and of what is traced."""
 
@@ -102,7 +101,7 @@ class LimitsConfig(Section):
     """Answers that gRPC clients haven't taken, in MiB over all of them; where there are more, calls end whose clients
     take nothing. So do those of a client that takes nothing for a minute."""
     shared_memory_mb: Mebibytes = 1024
-    """Shared memory that clients may register, in MiB."""
+    """Shared memory that clients may register, in MiB; so much may also be in copies of inputs from there."""
     http_connections: Count = 512
     """HTTP connections that are open at a time; a further one closes the one that lets the server wait longest. Half of
     the process's file descriptors at most."""
