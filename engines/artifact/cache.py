@@ -14,7 +14,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, Protocol, Self
 
-from trtnode.engines.artifact.cache_folder import folder_problem
+from trtnode.engines.artifact.cache_folder import PRIVATE, close_to_others, folder_problem
 from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.files import write_atomically
 from trtnode.engines.artifact.refusal import Refusal
@@ -85,7 +85,9 @@ def _refusal(fields: Mapping[str, Any]) -> Refusal:
 
 
 class EngineCache:
-    """A folder of engines. Several processes may share it; an entry that is doubtful in any way counts as missing.
+    """A folder of engines, which other users can't read. Several processes may share it.
+
+    An entry that is doubtful in any way counts as missing.
 
     Without a usable folder it is empty and keeps nothing, which the log says once a process.
 
@@ -120,6 +122,7 @@ class EngineCache:
         self.trust = trust or Trust()
         if self._directory is not None:
             self.trust = self.trust.on_machine(self._directory)
+            close_to_others(self._directory)
         self.shared = None if problem else shared
         self._max_bytes = max_bytes
         self._is_warned = False
@@ -217,10 +220,10 @@ class EngineCache:
         if self._directory is None:
             return
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(PRIVATE, parents=True, exist_ok=True)
             if engine is not None:
-                write_atomically(self._directory / f"{key}.engine", engine, flush=False)
-            write_atomically(self._directory / f"{key}.json", json.dumps(fields).encode(), flush=False)
+                write_atomically(self._directory / f"{key}.engine", engine, flush=False, mode=0o600)
+            write_atomically(self._directory / f"{key}.json", json.dumps(fields).encode(), flush=False, mode=0o600)
             self._evict(self._directory)
         except (OSError, OutputFileError) as error:
             self._warn_of_write(error)
