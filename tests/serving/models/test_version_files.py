@@ -129,11 +129,23 @@ def test_a_folder_without_versions_and_versions_of_a_file_are_refused(adders: Ad
     assert "is a single file; leave the key out" in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["", "watch: true, ", "versions: [1], "], ids=["file", "watched", "listed"])
-@pytest.mark.parametrize("is_there", [False, True], ids=["no-folder", "empty-folder"])
+@pytest.mark.parametrize(
+    ("key", "is_there"),
+    [
+        pytest.param("", False, id="no-file"),
+        pytest.param("watch: true, ", True, id="watched-empty-folder"),
+        pytest.param("versions: [1], ", True, id="listed-version"),
+    ],
+)
 def test_a_model_that_is_not_required_is_told_of_and_loaded_when_it_comes(
-    start: Starter, adders: Adders, eventually: Eventually, key: str, is_there: bool
+    start: Starter,
+    adders: Adders,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    is_there: bool,
 ) -> None:
+    monkeypatch.setattr("trtnode.serving.models.watcher.POLL_S", 0.05)
     adders.write("other.onnx", 1)
     if is_there:
         (adders.folder / "m").mkdir()
@@ -141,11 +153,9 @@ def test_a_model_that_is_not_required_is_told_of_and_loaded_when_it_comes(
     running = start(models)
 
     assert running.client.is_server_ready()
-    assert [
-        (one.version, one.state) for one in running.client.get_model_repository_index().models if one.name == "m"
-    ] == [("1", "UNAVAILABLE")]
-    (reason,) = [one.reason for one in running.client.get_model_repository_index().models if one.name == "m"]
-    assert reason == f"there is no version in {adders.folder / 'm'}; check the path"
+    (told,) = (one for one in running.client.get_model_repository_index().models if one.name == "m")
+    assert (told.version, told.state) == ("1", "UNAVAILABLE")
+    assert told.reason == f"there is no version in {adders.folder / 'm'}; check the path"
     assert code_of(lambda: adders.ask(running.client)) == "UNAVAILABLE"
 
     adders.write("m/1/model.onnx", 5)
