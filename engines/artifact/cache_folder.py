@@ -9,6 +9,8 @@ import stat
 from collections.abc import Mapping
 
 NAME = "trtnode"
+SOURCES = "sources"
+"""The folder in a cache with copies of model files."""
 PRIVATE = 0o700
 """Mode of a folder that a cache makes."""
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -56,7 +58,7 @@ def close_to_others(folder: pathlib.Path) -> None:
             return
         files = list(folder.iterdir())
         own = [file for file in files if file.suffix in _SUFFIXES and not file.is_dir()]
-        if len(own) == len(files):
+        if all(file in own or file.name == SOURCES for file in files):
             folder.chmod(PRIVATE)
         for file in own:
             mode = file.lstat().st_mode

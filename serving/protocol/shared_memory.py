@@ -7,7 +7,6 @@ a process that touches a mapped page which a client has cut off, and a client co
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 import pathlib
 import stat
@@ -25,8 +24,6 @@ from trtnode.serving.errors import (
     UnavailableError,
     UnsupportedError,
 )
-
-logger = logging.getLogger(__name__)
 
 OBJECTS = pathlib.Path("/dev/shm")  # noqa: S108  (nothing is created there)
 """The folder of the objects of POSIX shm_open. Python's SharedMemory class would delete them when the server ends."""
@@ -176,7 +173,6 @@ class RegionTable:
                 raise AlreadyExistsError(f"shared memory region {name!r} already in manager; unregister it first")
             self._check_room(byte_size)
             self._regions[owner, name] = _open_region(name, key, offset, byte_size)
-        logger.info("Registered shared memory %r: %d bytes from %d on of object %r", name, byte_size, offset, key)
 
     def unregister(self, owner: bytes, name: str) -> None:
         """Forget a region of a caller, or all of them; see ``SharedMemory.unregister``."""

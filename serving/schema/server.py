@@ -167,12 +167,12 @@ class ServerConfig(Section):
 
 
 class CacheConfig(Section):
-    """Built engines on disk."""
+    """Built engines, and copies of model files, on disk."""
 
     dir: ConfigPath | None = None
     """Their folder; null for $XDG_CACHE_HOME/trtnode, or ~/.cache/trtnode."""
     max_gb: float = Field(default=20, gt=0, le=1e6, allow_inf_nan=False)
-    """Size at which the least recently used ones are deleted, in GB."""
+    """Size at which the least recently used ones are deleted, in GB; copies take what engines leave of it."""
     shared: Address | None = None
     """Place where machines share engines: a folder, or a URL that fsspec opens (extra `store`); null for none."""
     shared_key: ConfigPath | None = None

@@ -6,6 +6,7 @@ The ports have checked the rights to them.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -24,7 +25,11 @@ from trtnode.serving.service.inference_service import InferenceService
 from trtnode.serving.service.model_messages import model_config, model_statistics
 from trtnode.serving.service.repository_rpcs import repository_fields
 from trtnode.serving.service.rpc_table import BROADCAST_RPCS, messages_of
+from trtnode.serving.telemetry.logs import OneASecond
 from trtnode.serving.telemetry.settings import change_log_settings, change_trace_settings, log_settings, trace_settings
+
+logger = logging.getLogger(__name__)
+logger.addFilter(OneASecond())
 
 Method = Callable[[Any, Grant], Any]
 """Request message and its caller to response message."""
@@ -114,7 +119,9 @@ class UnaryRpcs:
         )
 
     def _register_memory(self, request: Any, caller: Grant) -> Any:
+        place = request.byte_size, request.offset, request.key
         self._memory_of(caller).register(request.name, request.key, request.offset, request.byte_size)
+        logger.info("Registered shared memory %r: %d bytes from %d on of object %r", request.name, *place)
         return SystemSharedMemoryRegisterResponse()
 
     def _unregister_memory(self, request: Any, caller: Grant) -> Any:
