@@ -46,7 +46,7 @@ class AttackedServer:
                 "grpc": {"port": self.grpc[1], "workers": workers},
                 "http": {"port": self.http[1]},
                 "log": {"level": "info"},
-                "admin": {"repository": True},
+                "admin": {"repository": True, "shared_memory": True},
             },
             "cache": {"dir": str(folder / "cache")},
             "models": [

@@ -91,7 +91,7 @@ class CpuPlugin:
     def load(self, engine: bytes | memoryview, envelope: Envelope, options: LoadOptions) -> OpenVinoEngine:
         """Import engine bytes."""
         bounds = bounds_of(envelope.options, envelope.inputs)
-        saturated = saturated_of(envelope.options, len(envelope.inputs))
+        saturated = saturated_of(envelope.options)
         properties: dict[str, Any] = {k: v for k, v in envelope.options.items() if k not in (INDICES, SATURATED)}
         properties["CPU_RUNTIME_CACHE_CAPACITY"] = KEPT_KERNELS
         if (threads := options.threads) is not None:

@@ -218,11 +218,11 @@ class Servable:
             executable.description["resident_bytes"] = max(0, _resident_bytes() - before)
             self.counts.describe(executable.description)
         except (EngineError, PartitionError, ServingError) as error:
-            self._fail(str(error))
+            self.fail(str(error))
             return
         except Exception as error:
             logger.exception("Model %r failed to load", self.name)
-            self._fail(f"unexpected {type(error).__name__}: {error}")
+            self.fail(f"unexpected {type(error).__name__}: {error}")
             return
         self.state = State.READY
         spent = time.monotonic() - started
@@ -377,7 +377,8 @@ class Servable:
             logger.error("Model %r is not ready any more: %s", self.name, reason)
             self._on_loss()
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
+        """Note and log why the model isn't loaded."""
         self.state, self.reason = State.UNAVAILABLE, reason
         log = logger.error if self.required else logger.warning
         log("Model %r did not load: %s", self.name, reason)

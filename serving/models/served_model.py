@@ -100,6 +100,8 @@ class ServedModel:
         self._tried.clear()
         self._load_changed(unloads)
         self.failure = self._problem()
+        if not self._wanted():
+            self._mark_missing()
         self._on_change()
         if self.failure:
             self._source = before
@@ -119,6 +121,11 @@ class ServedModel:
         """Load versions that are new on disk or changed, and retire those that are no longer asked for."""
         if not self.unloaded:
             self._load_changed(self._unloads)
+
+    @property
+    def awaits_files(self) -> bool:
+        """True if the server can do without the model, and has tried to load no file of it yet."""
+        return not self.config.required and not self._tried
 
     def is_provisional(self) -> bool:
         """Return whether some version's engines were chosen while other programs disturbed the measurement."""
@@ -161,6 +168,12 @@ class ServedModel:
             return f"there is no version in {self._source.config.path}; check the path"
         reasons = [self.versions[number].reason for number in wanted if number in self.versions]
         return next(filter(None, reasons), "")
+
+    def _mark_missing(self) -> None:
+        """Say of versions that aren't there why they aren't loaded."""
+        for servable in self.versions.values():
+            if not servable.is_ready:
+                servable.fail(self.failure)
 
     def _wanted(self) -> dict[int, VersionFile]:
         return choose_versions(self._source.config, self.look())
@@ -224,7 +237,12 @@ class ServedModel:
             self._retire({number: before} if before not in (None, servable) else {})
 
     def _obsolete(self, wanted: Iterable[int], found: Iterable[int]) -> list[int]:
-        """Return the versions to retire: never the last that is ready, and none that stands in for one that failed."""
+        """Return the versions to retire: never the last that is ready, and none that stands in for one that failed.
+
+        Where there is nothing to serve, those that are listed tell of it.
+        """
+        if not list(wanted):
+            return []
         ready = [number for number, one in self.versions.items() if one.is_ready]
         surplus = [number for number in self.versions if number not in wanted]
         if not set(wanted) <= set(ready):

@@ -30,7 +30,7 @@ def read_inputs(
 ) -> dict[str, np.ndarray]:
     """Return the request's arrays by input name.
 
-    Raw contents and shared memory become read-only views, without a copy.
+    Raw contents become read-only views, without a copy. What is in shared memory is copied.
 
     Args:
         request: The request.
@@ -41,6 +41,7 @@ def read_inputs(
     Raises:
         InvalidRequestError: An input is unknown, twice there or missing, its type, shape or data don't fit, or there is
             data for more inputs.
+        ForbiddenError: An input is in shared memory, to which the caller has no right.
         NotFoundError: An input is in a region of shared memory that isn't registered.
         UnsupportedError: An input is in shared memory, which is off.
     """
@@ -52,7 +53,7 @@ def read_inputs(
         tensor = declared_input(signature, feeds, name, wire.datatype, shape)
         place = tensor_place(name, wire.parameters) if wire.parameters else None
         if place is not None:
-            feeds[name] = from_raw(tensor, shape, memory.open(place).view.toreadonly())
+            feeds[name] = from_raw(tensor, shape, memory.read(place))
         elif not raw:
             feeds[name] = from_contents(tensor, shape, wire.contents)
         elif wire.HasField("contents"):
@@ -170,13 +171,12 @@ def write_window(tensor: WireTensor, array: np.ndarray, window: Window) -> int:
         array = np.frombuffer(to_raw(tensor, array), np.uint8)
     else:
         _check_type(tensor, array)
-    if array.nbytes > len(window.view):
+    if array.nbytes > window.place.byte_size:
         raise SharedMemoryError(
-            f"{tensor.label} has {array.nbytes} bytes, but {len(window.view)} are there for it in the shared memory "
-            f"region {window.place.region!r}"
+            f"{tensor.label} has {array.nbytes} bytes, but {window.place.byte_size} are there for it in the shared "
+            f"memory region {window.place.region!r}"
         )
-    window.check()  # clients have had the time of a run to shrink it
-    np.copyto(np.ndarray(array.shape, array.dtype, window.view), array)
+    window.write(array)
     return array.nbytes
 
 

@@ -16,10 +16,10 @@ from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.protos import InferTensorContents, ModelInferRequest, ModelInferResponse
 from trtnode.serving.errors import InvalidOutputError, InvalidRequestError, UnservableModelError
 from trtnode.serving.protocol import tensors
-from trtnode.serving.protocol.shared_memory import SharedMemory
+from trtnode.serving.protocol.shared_memory import RegionTable
 from trtnode.serving.protocol.wire_signature import BYTES, DATATYPES, MOST_STRINGS, WireSignature, WireTensor
 
-NO_MEMORY = SharedMemory(allowed=False, max_bytes=0)
+NO_MEMORY = RegionTable(allowed=False, max_bytes=0).of(b"")
 NUMERIC = [element for element, datatype in DATATYPES.items() if datatype is not BYTES]
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
