@@ -40,6 +40,8 @@ Place = tuple[int, int]
 
 PRECISIONS = frozenset(("fp32", "fp16", "bf16", "int8", "fp8", "int4"))
 """Those of engines."""
+ASKED = PRECISIONS | {"auto"}
+"""Those that may be asked for."""
 
 _TENSOR = {"name": str, "dtype": (frozenset(ir.DataType.__members__), None), "shape": ([(int, str, None)], None)}
 FORM = {
@@ -47,7 +49,7 @@ FORM = {
     "backend_version": str,
     "platform": str,
     "device": {"features": str, "name": str},
-    "precision_asked": PRECISIONS,
+    "precision_asked": ASKED,
     "precision_effective": PRECISIONS,
     "options": MapOf(str),
     "inputs": [_TENSOR],

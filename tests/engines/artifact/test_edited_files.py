@@ -17,8 +17,8 @@ from comparison import AssertSame, RunPlainly
 from edited_models import attribute
 from trtnode.engines.artifact.checksum import stamp_checksum
 from trtnode.engines.artifact.compiled_model import REPORT, embedded_report
-from trtnode.engines.artifact.envelope import EMPTY, INDICES, PRECISIONS, SATURATED, Envelope, index_sizes
-from trtnode.engines.backends.names import PRECISION_NAMES
+from trtnode.engines.artifact.envelope import ASKED, EMPTY, INDICES, PRECISIONS, SATURATED, Envelope, index_sizes
+from trtnode.engines.backends.names import ASKED_PRECISIONS, PRECISION_NAMES
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.errors import EngineRejectedError
 from trtnode.engines.precision.rules import join_precisions
@@ -92,7 +92,7 @@ def read_all(envelope: Envelope) -> None:
     """Use each field as the program does."""
     assert isinstance(envelope.empty_places, frozenset)
     assert isinstance(index_sizes([envelope]), dict)
-    assert join_precisions([envelope.precision_effective, envelope.precision_asked])
+    assert join_precisions([envelope.precision_effective])
     assert Envelope.from_json(envelope.to_json(), "s") == envelope
     envelope.signed_bytes()
     with pytest.raises(EngineRejectedError):
@@ -100,7 +100,7 @@ def read_all(envelope: Envelope) -> None:
 
 
 def test_precisions_of_envelopes_are_those_that_may_be_asked_for() -> None:
-    assert frozenset(PRECISION_NAMES) == PRECISIONS
+    assert (frozenset(PRECISION_NAMES), frozenset(ASKED_PRECISIONS)) == (PRECISIONS, ASKED)
 
 
 def test_each_damaged_field_of_an_envelope_is_refused_in_one_sentence_or_harmless(fields: dict[str, Any]) -> None:
