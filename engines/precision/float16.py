@@ -223,7 +223,7 @@ def lacks_half_kernel(node: onnx.NodeProto) -> bool:
     """
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     if node.op_type in ("ScatterElements", "ScatterND"):
-        return attributes.get("reduction", b"none") != b"none"
+        return bool(attributes.get("reduction", b"none") != b"none")
     return node.op_type == "BatchNormalization" and bool(attributes.get("training_mode", 0))
 
 
