@@ -25,7 +25,7 @@ from trtnode.partitioner.model.mapped_weights import map_file
 
 logger = logging.getLogger(__name__)
 
-LAYOUT_VERSION = "3"
+LAYOUT_VERSION = "4"
 """Part of every key. It is raised when a cached verdict no longer means what it meant."""
 
 
