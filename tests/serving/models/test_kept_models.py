@@ -52,7 +52,9 @@ def test_nodes_that_engines_replaced_are_read_from_the_file_of_the_model(folder:
 
     again = load(folder)
 
-    assert {function.domain for function in onnx.load(kept(folder)).functions} == {"ai.trtnode.sizes"}  # for sizes alone
+    assert {function.domain for function in onnx.load(kept(folder)).functions} == {
+        "ai.trtnode.sizes"
+    }  # for sizes alone
     np.testing.assert_array_equal(again.run({"x": np.array([np.nan, 2], np.float32)})["y"], [np.nan, -2])
 
 
