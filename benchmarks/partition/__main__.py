@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from benchmarks.partition import collection
 from benchmarks.partition.graphs import FAMILIES, generate, supports
 from benchmarks.partition.measure import CutRow, measure
 from benchmarks.partition.peers import ORT_HELPER, PEERS, PeerPartitioner, Prepare, load
-from benchmarks.partition.tables import print_collection, print_commands, print_family, print_targets
+from benchmarks.partition.tables import print_commands, print_family, print_targets
 from benchmarks.partition.targets import check_commands, check_targets
 from benchmarks.partition.whole_command import SIZES as COMMAND_SIZES
 from benchmarks.partition.whole_command import CommandRow, measure_commands
@@ -26,7 +25,7 @@ from trtnode.bench.environment import describe_environment
 
 SIZES = (250, 1_000, 10_000, 100_000)
 SHARES = (0.01, 0.1, 0.3)
-COLLECTION, COMMAND = "collection", "command"
+COMMAND = "command"
 
 WIDTH = 130
 """Columns of the tables where the output is no terminal."""
@@ -47,12 +46,8 @@ def main() -> int:
             named = [family for family in FAMILIES if family in arguments.only]
             commands = measure_commands(named or list(FAMILIES), arguments.sizes or COMMAND_SIZES)
             print_commands(console, commands)
-        elif part != COLLECTION:
-            rows += _measure_family(console, part, arguments.sizes or SIZES, drivers)
-        elif collection.folder().is_dir():
-            rows += _measure_collection(console, drivers)
         else:
-            left_out.append("Real models are left out: TRTNODE_MODEL_COLLECTION names no folder.")
+            rows += _measure_family(console, part, arguments.sizes or SIZES, drivers)
     targets = [*check_targets(rows), *check_commands(commands)]
     print_targets(console, targets)
     for sentence in left_out:
@@ -79,15 +74,6 @@ def _measure_family(
     return rows
 
 
-def _measure_collection(console: Console, drivers: Mapping[PeerPartitioner, Prepare]) -> list[CutRow]:
-    helper = {ORT_HELPER: drivers[ORT_HELPER]}
-    rows: list[CutRow] = []
-    for name, graph, rule in collection.graphs(collection.folder()):
-        rows += measure(graph, rule, source=name, drivers=helper, turns=1)
-    print_collection(console, rows)
-    return rows
-
-
 def _load_peers(peers: Sequence[PeerPartitioner]) -> tuple[dict[PeerPartitioner, Prepare], list[str]]:
     loaded = {peer: load(peer) for peer in peers}
     drivers = {peer: found for peer, found in loaded.items() if not isinstance(found, str)}
@@ -96,9 +82,9 @@ def _load_peers(peers: Sequence[PeerPartitioner]) -> tuple[dict[PeerPartitioner,
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.partition", description="Measures the cut.")
-    parser.add_argument("--peers", action="store_true", help="also torch.fx (trtnode[bench]) and OpenVINO HETERO")
+    parser.add_argument("--peers", action="store_true", help="also torch.fx (trtnode[bench])")
     parser.add_argument("--sizes", type=_sizes, metavar="N,...", help="nodes of generated graphs")
-    parts = (*FAMILIES, COLLECTION, COMMAND)
+    parts = (*FAMILIES, COMMAND)
     parser.add_argument("--only", type=_parts, default=parts, metavar="PART,...", help=f"of {', '.join(parts)}")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, the tables on stderr")
     return parser.parse_args()
@@ -110,7 +96,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _parts(text: str) -> tuple[str, ...]:
     parts = tuple(text.split(","))
-    if unknown := set(parts) - {*FAMILIES, COLLECTION, COMMAND}:
+    if unknown := set(parts) - {*FAMILIES, COMMAND}:
         raise argparse.ArgumentTypeError(f"there is no {', '.join(sorted(unknown))}")
     return parts
 

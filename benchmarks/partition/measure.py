@@ -31,15 +31,15 @@ class CutRow:
     """Cuts of one graph by one method.
 
     Attributes:
-        source: Family of the graph, or model and refused operator.
+        source: Family of the graph.
         nodes: Size of the graph.
-        native_share: Share of native nodes: requested for a generated graph, found for a model.
+        native_share: Requested share of native nodes.
         method: ``OURS`` or a peer's name.
-        segments: Engine segments; of HETERO, native ones too.
+        segments: Engine segments.
         minimum: The fewest engine segments that any legal cut has.
         unavoidable: Number of tensors that cross in every cut.
-        score: Measures of the groups; None if the method doesn't return them.
-        ms: Median time of labelling and cutting; for a peer, of cutting with given labels. None if it isn't known.
+        score: Measures of the groups.
+        ms: Median time of labelling and cutting; for a peer, of cutting with given labels.
         turns: Number of measurements.
     """
 
@@ -50,8 +50,8 @@ class CutRow:
     segments: int
     minimum: int
     unavoidable: int
-    score: Score | None
-    ms: float | None
+    score: Score
+    ms: float
     turns: int
 
     @property
@@ -67,7 +67,7 @@ def measure(
     source: str,
     drivers: Mapping[PeerPartitioner, Prepare],
     turns: int = MOST_TURNS,
-    native_share: float | None = None,
+    native_share: float,
 ) -> list[CutRow]:
     """Cut a graph in turns by every method that can take a graph of its size.
 
@@ -77,7 +77,7 @@ def measure(
         source: For the rows.
         drivers: The function that prepares each peer.
         turns: Largest number of our cuts.
-        native_share: For the rows; by default the share found.
+        native_share: For the rows.
     """
     labels = partition_graph(graph, supports, PartitionOptions()).labels  # the first turn, which fills caches
     supported = {name for name, verdict in labels.items() if verdict.supported or verdict.code in GIVEN_UP}
@@ -85,34 +85,31 @@ def measure(
     methods = {OURS: lambda: _cut(graph, supports)}
     taken = {peer: prepare for peer, prepare in drivers.items() if len(graph.nodes) <= peer.most_nodes}
     methods |= {peer.name: prepare(labelled) for peer, prepare in taken.items()}
-    untimed = {peer.name for peer in taken if not peer.timed}
     minimum, unavoidable = minimum_segments(labelled), len(unavoidable_tensors(labelled))
     return [
         CutRow(
             source=source,
             nodes=len(graph.nodes),
-            native_share=1 - len(supported) / len(graph.nodes) if native_share is None else native_share,
+            native_share=native_share,
             method=method,
             segments=cuts[-1].segments,
             minimum=minimum,
             unavoidable=unavoidable,
-            score=None if cuts[-1].groups is None else score(labelled, cuts[-1].groups),
-            ms=None if method in untimed else statistics.median(o.seconds for o in cuts) * 1e3,
+            score=score(labelled, cuts[-1].groups),
+            ms=statistics.median(o.seconds for o in cuts) * 1e3,
             turns=len(cuts),
         )
-        for method, cuts in _take_turns(methods, untimed, turns).items()
+        for method, cuts in _take_turns(methods, turns).items()
     ]
 
 
-def _take_turns(
-    methods: Mapping[str, Callable[[], PeerCut]], untimed: set[str], turns: int
-) -> dict[str, list[PeerCut]]:
+def _take_turns(methods: Mapping[str, Callable[[], PeerCut]], turns: int) -> dict[str, list[PeerCut]]:
     cuts: dict[str, list[PeerCut]] = {method: [] for method in methods}
     for turn in range(turns):
         for method, cut in methods.items():
             used = sum(cut.seconds for cut in cuts[method])
             fewest = FEWEST_TURNS if method == OURS else 1
-            if turn < fewest or (method not in untimed and used < SECONDS):
+            if turn < fewest or used < SECONDS:
                 gc.collect()  # no method pays for the garbage of the one before
                 cuts[method].append(cut())
     return cuts

@@ -7,7 +7,6 @@ import importlib
 from collections.abc import Callable
 
 from benchmarks.partition.labelled_graph import Groups, LabelledGraph
-from trtnode.engines.backends.registry import get_backend
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,12 +15,12 @@ class PeerCut:
 
     Attributes:
         segments: Number of segments.
-        groups: Node names of each segment; None if the system returns their number alone.
+        groups: Node names of each segment.
         seconds: Time of the cut alone, without the conversion of the graph into the system's form.
     """
 
     segments: int
-    groups: Groups | None
+    groups: Groups
     seconds: float
 
 
@@ -37,22 +36,17 @@ class PeerPartitioner:
         name: For tables.
         module: The module of its function ``prepare``, a ``Prepare``.
         most_nodes: Size of the largest graph that it can cut in a reasonable time.
-        timed: True if its time is that of a cut alone.
     """
 
     name: str
     module: str
     most_nodes: int
-    timed: bool = True
 
 
 ORT_HELPER = PeerPartitioner(name="ORT helper", module="benchmarks.partition.peer_ort", most_nodes=1_000_000)
 TORCH_FX = PeerPartitioner(name="torch.fx", module="benchmarks.partition.peer_fx", most_nodes=2_000)
-HETERO = PeerPartitioner(
-    name="OV HETERO (both sides)", module="benchmarks.partition.peer_hetero", most_nodes=300, timed=False
-)
 
-PEERS = (ORT_HELPER, TORCH_FX, HETERO)
+PEERS = (ORT_HELPER, TORCH_FX)
 
 
 def load(peer: PeerPartitioner) -> Prepare | str:
@@ -61,7 +55,6 @@ def load(peer: PeerPartitioner) -> Prepare | str:
     Returns:
         Its ``prepare``, or a sentence with the reason why there is none.
     """
-    get_backend("openvino")  # blocks the package that reports usage over the network
     try:
         prepare: Prepare = importlib.import_module(peer.module).prepare
     except ImportError as error:

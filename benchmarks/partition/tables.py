@@ -33,41 +33,15 @@ def print_family(console: Console, family: str, rows: Sequence[CutRow]) -> None:
                 row.method,
                 f"{row.segments:,}",
                 f"{row.minimum:,}",
-                f"{row.score.crossing_tensors:,}" if row.score else "",
+                f"{row.score.crossing_tensors:,}",
                 f"{row.unavoidable:,}",
-                f"{row.score.crossing_bytes / 1e6:,.2f}" if row.score else "",
-                f"{row.ms:,.1f}" if row.ms is not None else "",
+                f"{row.score.crossing_bytes / 1e6:,.2f}",
+                f"{row.ms:,.1f}",
                 f"{exponent:.2f}" if row is larger else "",
-                f"{fx / row.ms:,.0f} x" if mine and fx and row.ms else "",
+                f"{fx / row.ms:,.0f} x" if mine and fx else "",
                 end_section=row is group[-1],
             )
     console.print(table)
-
-
-def print_collection(console: Console, rows: Sequence[CutRow]) -> None:
-    """Print a table of real models that must be cut, with both methods' crossing tensors."""
-    table = Table(title="model collection")
-    for heading in ("model", "nodes", "native", "segments", "minimum", "crossing", "ORT helper's", "floor"):
-        model = heading == "model"
-        table.add_column(heading, justify="left" if model else "right", no_wrap=not model)
-    cut_up = [row for row in rows if row.minimum > 1]
-    for _, methods in itertools.groupby(cut_up, key=lambda row: row.graph):
-        mine, helper = list(methods)
-        assert mine.score is not None
-        assert helper.score is not None
-        table.add_row(
-            mine.source,
-            f"{mine.nodes:,}",
-            f"{mine.native_share:.0%}",
-            f"{mine.segments:,}",
-            f"{mine.minimum:,}",
-            f"{mine.score.crossing_tensors:,}",
-            f"{helper.score.crossing_tensors:,}",
-            f"{mine.unavoidable:,}",
-        )
-    console.print(table)
-    whole = len({row.graph for row in rows}) - table.row_count
-    console.print(f"{whole} more graphs need no second segment; the targets count them too.")
 
 
 def print_commands(console: Console, rows: Sequence[CommandRow]) -> None:

@@ -46,16 +46,16 @@ def check_targets(rows: Sequence[CutRow]) -> list[CutTarget]:
     generated = [row for row in rows if row.source in FAMILIES]
     helper, fx = _pairs(rows, ORT_HELPER), _pairs(generated, TORCH_FX)
     fed = [(mine, theirs) for mine, theirs in _pairs(generated, ORT_HELPER) if mine.source == "const_fed"]
-    times = [(row, row.ms or 0.0) for row in ours if row.source in FAMILIES]
-    factors = [(mine, (theirs.ms or 0.0) / (mine.ms or 1.0)) for mine, theirs in fx if mine.nodes == FX_NODES]
+    times = [(row, row.ms) for row in ours if row.source in FAMILIES]
+    factors = [(mine, theirs.ms / mine.ms) for mine, theirs in fx if mine.nodes == FX_NODES]
     return [
         _most("segments beyond the exact minimum: 0", ((r, r.segments - r.minimum) for r in ours), 0, "{:.0f}"),
-        _least("supported nodes in segments: 100 %", ((r, _coverage(r)) for r in ours), 1.0, "{:.1%}"),
-        _least("legal cuts: all", ((r, float(r.score is not None and r.score.legal)) for r in ours), 1.0, "{:.0f}"),
+        _least("supported nodes in segments: 100 %", ((r, r.score.coverage) for r in ours), 1.0, "{:.1%}"),
+        _least("legal cuts: all", ((r, float(r.score.legal)) for r in ours), 1.0, "{:.0f}"),
         _most("crossing tensors: at most the ORT helper's", _ratios(helper), 1.0, "{:.2f} x"),
         _most(
             f"on const_fed: at most {CONST_FED_LIMIT} x the ORT helper's, or just those that cross in every cut",
-            ((m, r) for m, r in _ratios(fed) if _crossing(m) > m.unavoidable or r <= CONST_FED_LIMIT),
+            ((m, r) for m, r in _ratios(fed) if m.score.crossing_tensors > m.unavoidable or r <= CONST_FED_LIMIT),
             CONST_FED_LIMIT,
             "{:.2f} x",
         ),
@@ -105,12 +105,12 @@ def cpu_ratios(rows: Iterable[CommandRow]) -> list[tuple[CommandRow, float]]:
 
 def growth(rows: Iterable[CutRow]) -> Mapping[tuple[str, float], tuple[CutRow, float]]:
     """Return our growth exponents by family and share of native nodes, each with the row of the larger graph."""
-    ours = {row.graph: row for row in rows if row.method == OURS and row.ms}
+    ours = {row.graph: row for row in rows if row.method == OURS}
     small, large = GROWTH_SIZES
     found: dict[tuple[str, float], tuple[CutRow, float]] = {}
     for (source, nodes, share), row in ours.items():
         before = ours.get((source, small, share))
-        if nodes == large and before is not None and before.ms and row.ms:
+        if nodes == large and before is not None:
             found[source, share] = row, math.log(row.ms / before.ms) / math.log(large / small)
     return found
 
@@ -130,18 +130,9 @@ def _ratios(pairs: Iterable[tuple[CutRow, CutRow]]) -> list[tuple[CutRow, float]
     """Return the ratio of tensors that cross in our cut to those in the peer's."""
     found = []
     for mine, theirs in pairs:
-        few, many = _crossing(mine), _crossing(theirs)
+        few, many = mine.score.crossing_tensors, theirs.score.crossing_tensors
         found.append((mine, few / many if many else 1.0 if few == 0 else math.inf))
     return found
-
-
-def _crossing(row: CutRow) -> int:
-    assert row.score is not None
-    return row.score.crossing_tensors
-
-
-def _coverage(row: CutRow) -> float:
-    return row.score.coverage if row.score is not None else 0.0
 
 
 def _most(text: str, found: Iterable[tuple[Row, float]], limit: float, form: str) -> CutTarget:

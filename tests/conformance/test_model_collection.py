@@ -12,15 +12,13 @@ import gzip
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
 from backend_suite import sample
-from simulated_tensorrt import Simulation
-from streams import ANYONE, InProcessWorker, profile_of, samples_of
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
@@ -70,25 +68,6 @@ def test_compiled_model_gives_the_stored_outputs(name: str, worker: SubprocessWo
     compile_model(source, CompileOptions(engine="openvino"), worker=worker).save(compiled)
 
     _assert_stored_outputs(load_executable(compiled), source, folder)
-
-
-@pytest.mark.conformance
-def test_model_compiled_for_a_simulated_gpu_gives_the_stored_outputs(
-    name: str, simulate: Callable[..., Simulation], tmp_path: pathlib.Path
-) -> None:
-    """Both TensorRT and the GPU are simulated."""
-    folder = _cases()[name]
-    source, compiled = _source(folder, tmp_path), tmp_path / "compiled.onnx"
-    requests = [inputs for inputs, _ in _requests(folder)]
-    shapes = tuple(filter(None, [profile_of(source, requests)]))
-    simulate()
-
-    options = CompileOptions(engine="tensorrt", shapes=shapes, check_inputs=samples_of(requests[0], tmp_path))
-    model = compile_model(source, options, worker=InProcessWorker())
-    model.save(compiled)
-
-    assert [n for n in model.report.native if n.code == ReasonCode.BUILD_FAILED] == []
-    _assert_stored_outputs(load_executable(compiled, trust=ANYONE), source, folder)
 
 
 @pytest.mark.conformance

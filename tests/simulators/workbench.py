@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 
 from model_texts import parse
 from simulated_cuda import make_driver
@@ -19,8 +18,8 @@ Profile = Mapping[str, Sequence[Sequence[int]]]
 class Workbench:
     """One simulated machine, whose context is current in this thread."""
 
-    def __init__(self, **settings: Any) -> None:
-        self.simulation = Simulation(**settings)
+    def __init__(self) -> None:
+        self.simulation = Simulation()
         self.gpu = self.simulation.gpu
         self.trt = make_tensorrt(self.simulation)
         self.cuda = make_driver(self.gpu)
@@ -38,52 +37,26 @@ class Workbench:
 
         return Logger()
 
-    def parse(self, model: str | onnx.ModelProto, *, flags: int | None = None) -> tuple[Any, Any, bool]:
-        """A network, its parser, and whether it took the model."""
-        builder = self.trt.Builder(self.logger)
-        strong = 1 << int(self.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
-        network = builder.create_network(strong if flags is None else flags)
-        parser = self.trt.OnnxParser(network, self.logger)
-        return network, parser, parser.parse(as_model(model).SerializeToString())
-
-    def build(
-        self,
-        model: str | onnx.ModelProto,
-        *,
-        profiles: Sequence[Profile] = (),
-        values: Profile | None = None,
-        flags: Sequence[str] = (),
-        **settings: Any,
-    ) -> Any:
+    def build(self, graph: str, profiles: Sequence[Profile] = ()) -> Any:
         """A plan, or None."""
-        network, _, parsed = self.parse(model)
-        assert parsed, self.said
-        builder = network.builder
+        builder = self.trt.Builder(self.logger)
+        network = builder.create_network(1 << int(self.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+        assert self.trt.OnnxParser(network, self.logger).parse(parse(graph).SerializeToString()), self.said
         config = builder.create_builder_config()
-        for name in flags:
-            config.set_flag(self.trt.BuilderFlag[name])
-        for name, setting in settings.items():
-            setattr(config, name, setting)
         for shapes in profiles:
             profile = builder.create_optimization_profile()
             for name, triple in shapes.items():
                 profile.set_shape(name, *triple)
-            for name, triple in (values or {}).items():
-                profile.set_shape_input(name, *triple)
             config.add_optimization_profile(profile)
         return builder.build_serialized_network(network, config)
-
-    def engine(self, model: str | onnx.ModelProto, **settings: Any) -> Any:
-        """An engine that was written and read."""
-        return self.read(self.build(model, **settings))
 
     def read(self, plan: Any) -> Any:
         """An engine, or None."""
         return self.trt.Runtime(self.logger).deserialize_cuda_engine(plan)
 
-    def context(self, model: str | onnx.ModelProto, **settings: Any) -> BoundContext:
+    def context(self, graph: str, profiles: Sequence[Profile] = ()) -> BoundContext:
         """A context with memory for all that has a fixed or largest shape."""
-        engine = self.engine(model, **settings)
+        engine = self.read(self.build(graph, profiles))
         strategy = self.trt.ExecutionContextAllocationStrategy.USER_MANAGED
         return BoundContext(self, engine, engine.create_execution_context(strategy))
 
@@ -129,10 +102,3 @@ class BoundContext:
         result = np.empty(tuple(self.context.get_tensor_shape(name)), dtype)
         self.bench.cuda.memcpy_dtoh(result, self.memory[name])
         return result
-
-
-def as_model(model: str | onnx.ModelProto) -> onnx.ModelProto:
-    """A graph in ONNX's own language, as a model."""
-    if isinstance(model, str):
-        model = parse(model)
-    return model

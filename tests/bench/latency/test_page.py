@@ -66,23 +66,6 @@ def test_names_are_text_and_never_markup() -> None:
     assert not any(tag == "script" or "onmouseover" in attributes for tag, attributes in page.elements)
 
 
-def test_every_row_has_its_figures_and_its_bar() -> None:
-    page = Page(render_page(result("lenet5", "vgg16")))
-
-    widths = [str(a["style"]).partition("width: ")[2] for t, a in page.elements if t == "i"]
-    marks = [a["style"] for t, a in page.elements if t == "span"]
-    assert marks == ["--x: 0.0%", "--x: 33.3%", "--x: 66.7%", "--x: 100.0%"]  # 0, 0.5, 1 and 1.5 times as fast
-    assert widths == ["66.7%", "100.0%"] * 2
-    assert sum(tag == "tr" for tag, _ in page.elements) == 1 + 4 + 1 + 4
-    assert all(text in page.text for text in ("1.350 to 1.650", "fp32, process, batch 1", "No vgg16."))
-
-
-def test_the_same_result_gives_the_same_page() -> None:
-    same = result("lenet5")
-
-    assert render_page(same) == render_page(same)
-
-
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1440, 500])
 def test_a_browser_draws_the_bars(tmp_path: pathlib.Path, width: int) -> None:

@@ -66,48 +66,6 @@ def test_a_model_without_engines_is_not_called_slower_than_native(capsys: pytest
     assert "To try" not in out
 
 
-def test_tables_fit_120_columns_and_name_what_each_row_is_about(capsys: pytest.CaptureFixture[str]) -> None:
-    added = {"via": "grpc", "over_process_ms": 1234.567, "over_native_ms": (-13.176, -99.142, 10.158)}
-
-    print_result(result(native("inceptionv3"), row("inceptionv3", **added)), Console(width=120))
-
-    lines = capsys.readouterr().out.splitlines()
-    about = [line.split()[:4] for line in lines if "inceptionv3" in line]
-    assert about[:2] == [
-        ["inceptionv3", "native", "native", "10.000"],
-        ["inceptionv3,", "grpc", "fp32", "openvino"],
-    ]
-    assert any(line.split()[:2] == ["fp32", "+1234.567"] for line in lines)  # of the one model that was served
-    assert max(map(len, lines)) <= 120
-
-
-def test_figures_of_one_model_are_whole_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    print_result(result(native(), row(setting="openvino", ratio=11.198)), Console(width=80))
-
-    printed = capsys.readouterr().out
-    assert max(map(len, printed.splitlines())) <= 80
-    assert all(figure in printed for figure in ("openvino", "11.178-11.218", "mean10 ms", "0.0e+00"))
-
-
-@pytest.mark.parametrize(
-    ("facts", "command"),
-    [
-        pytest.param({"compiled_with": "trtnode compile, without --tune"}, "trtnode compile, without --tune", id="new"),
-        pytest.param({}, "trtnode compile --tune", id="of-an-earlier-version"),
-    ],
-)
-def test_tables_say_what_models_were_compiled_with(
-    facts: dict[str, str], command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = result(native(), row(about="lenet5: 9 nodes after clean-up."))
-    run.environment.update(facts)
-
-    print_result(run, Console(width=120))
-
-    printed = capsys.readouterr().out
-    assert f"Compiled with: {command}\nfp32: lenet5: 9 nodes after clean-up.\n" in printed
-
-
 def test_what_is_no_number_becomes_null_in_json() -> None:
     content = json.loads(result(row(max_abs=math.nan, cosine=math.inf)).as_json())
 

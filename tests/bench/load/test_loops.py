@@ -112,18 +112,6 @@ def test_a_client_that_comes_to_run_after_its_time_still_measures_one_request() 
     assert len(traffic.records) == 1
 
 
-def test_a_run_that_is_stopped_sends_no_more() -> None:
-    world = Simulation(service_s=0.001)
-    stopping = iter([True] * 5 + [False] * 1000)
-    go_on = world.sleep_until
-    world.sleep_until = lambda moment: go_on(moment) and next(stopping)  # type: ignore[method-assign]
-    traffic = Traffic(world.send, world)
-
-    open_loop(traffic, world, EVERY_10_MS)
-
-    assert [record.intended for record in traffic.records] == EVERY_10_MS[:5]
-
-
 def test_requests_without_an_answer_at_the_end_are_told() -> None:
     world = Simulation(service_s=0.001, stall=(0.015, math.inf))
     stopping = iter([True] * 5 + [False] * 1000)

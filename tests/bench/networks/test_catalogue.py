@@ -188,36 +188,6 @@ def test_a_compiled_network_computes_the_same_in_its_engines(
     np.testing.assert_allclose(results["logits"], run(path, feeds)["logits"], rtol=1e-3, atol=1e-4)
 
 
-def test_images_are_smooth_and_normalized() -> None:
-    image = sample_inputs("resnet50", 2, seed=0)["image"]
-
-    np.testing.assert_allclose(image.mean(axis=(2, 3)), 0, atol=1e-4)
-    np.testing.assert_allclose(image.std(axis=(2, 3)), 1, rtol=1e-4)
-    assert np.corrcoef(image[..., :-1].ravel(), image[..., 1:].ravel())[0, 1] > 0.7
-
-
-def test_tokens_are_two_sentences_and_padding_that_is_hidden() -> None:
-    feeds = sample_inputs("bert", 8, seed=0)
-
-    for ids, mask, kinds in zip(*feeds.values(), strict=True):
-        used = mask.sum()
-        assert ids[0] == 101
-        assert ids[used - 1] == 102
-        assert kinds[used - 1] == 1
-        assert (ids == 102).sum() == 2
-        assert not np.any(ids[used:])
-        assert ids.max() < 30_522
-
-
-def test_each_field_of_a_click_has_ids_of_its_own() -> None:
-    feeds = sample_inputs("widedeep", 500, seed=0)
-
-    ids = np.sort(feeds["ids"], axis=0)
-    assert np.all(ids[-1, :-1] < ids[0, 1:])
-    assert ids.max() < 184_965
-    assert np.all(feeds["weights"][:, 13:] == 1)
-
-
 @pytest.mark.parametrize("ask", [lambda: network_file("resnet18", pathlib.Path()), lambda: sample_inputs("x", 1, 0)])
 def test_an_unknown_network_is_a_sentence_that_lists_the_known_ones(ask: Callable[[], object]) -> None:
     with pytest.raises(UnknownNetworkError, match=r"There is no network '.*'\. Use one of: lenet5, .*, widedeep\."):

@@ -64,18 +64,6 @@ def test_second_compile_builds_nothing(
     same(plain(path, FEEDS), plain(source, FEEDS))
 
 
-def test_second_compile_calls_no_library(
-    compile_cached: Callable[..., CompiledModel], in_process: InProcessWorker
-) -> None:
-    compile_cached()
-    in_process.calls.clear()
-
-    compile_cached()
-
-    assert "build" not in in_process.calls
-    assert "check_segments" not in in_process.calls
-
-
 def test_moved_model_finds_its_engines(compile_cached: Callable[..., CompiledModel], source: pathlib.Path) -> None:
     compile_cached()
 
@@ -110,12 +98,6 @@ def test_changed_weight_is_built_again(compile_cached: Callable[..., CompiledMod
     assert compile_cached(source=workshop.write(graph % 5)).engines_built == 1
 
 
-def test_changed_opset_is_built_again(compile_cached: Callable[..., CompiledModel], workshop: Workshop) -> None:
-    compile_cached()
-
-    assert compile_cached(source=workshop.write(GRAPH, opset=20)).engines_built == 2
-
-
 @pytest.mark.parametrize("what", ["version", "device", "properties"])
 def test_other_library_or_machine_builds_again(
     what: str,
@@ -145,13 +127,6 @@ def test_every_named_part_changes_the_key() -> None:
 
     assert len({*keys}) == len(keys)
     assert engine_key(**dict(reversed(parts.items()))) == keys[0]
-
-
-def test_key_parts_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("DEBUG", "trtnode.engines.artifact.cache"):
-        engine_key(segment="a", device="b")
-
-    assert [r.args[0] for r in caplog.records if isinstance(r.args, tuple)] == ["device", "layout", "segment"]
 
 
 def damage_files(pattern: str, content: Callable[[bytes], bytes | None]) -> Callable[[pathlib.Path], None]:

@@ -284,25 +284,6 @@ def test_engine_that_does_not_fit_is_answered_natively_with_a_warning(
     same(executable.run(FEEDS), plain(source, FEEDS))
 
 
-def test_model_whose_engines_all_fail_runs_natively(
-    compiled_proto: onnx.ModelProto, source: pathlib.Path, tmp_path: pathlib.Path, plain: RunPlainly, same: AssertSame
-) -> None:
-    proto = onnx.ModelProto.FromString(compiled_proto.SerializeToString())
-    for node in proto.graph.node:
-        if node.op_type == "TrtNode":
-            with_bit_flipped(0.5)(node)
-    (tmp_path / "damaged.onnx").write_bytes(proto.SerializeToString())
-
-    executable = load_executable(tmp_path / "damaged.onnx")
-
-    assert executable.description["engine"] == "native"
-    assert executable.description["segments"] == 0
-    assert executable.description["native_nodes"] == len(onnx.load(source).graph.node)
-    assert len(executable.description["rejected"]) == 2
-    same(executable.run(FEEDS), plain(source, FEEDS))
-    same(plain(tmp_path / "damaged.onnx", FEEDS), plain(source, FEEDS))
-
-
 def test_node_whose_inputs_were_joined_is_answered_natively(
     workshop: Workshop, plain: RunPlainly, same: AssertSame
 ) -> None:

@@ -52,6 +52,9 @@ def test_a_key_pair_is_readable_by_its_owner_and_never_overwritten(key: pathlib.
     with pytest.raises(KeyFileError, match=r"signer: is there already, and keys are never overwritten"):
         generate_key(key)
 
+    with pytest.raises(KeyFileError, match=r"gone/signer: can't be written \(No such file"):
+        generate_key(tmp_path / "gone" / "signer")
+
     assert key.read_bytes() == private
     assert key.stat().st_mode & 0o777 == 0o600
     assert b"PRIVATE" not in public

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,14 +11,10 @@ import pytest
 from arrays import floats
 from comparison import AssertSame, RunPlainly
 from stand_in_workers import InProcessWorker
-from trtnode.engines.artifact.envelope import Envelope, current_platform
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.reference import ReferenceBackend
-from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.compile.prepare import load_executable
-from trtnode.engines.errors import BuildError, EngineRejectedError, ExecutionError
-from trtnode.partitioner.graph.view import Graph, TensorSpec
-from trtnode.partitioner.model.loading import load_model
+from trtnode.engines.errors import BuildError
 from workshop import Workshop
 
 Feeds = Mapping[str, Any]
@@ -81,21 +75,6 @@ def test_models_give_the_answers_of_plain_onnxruntime(
         same(plain(compiled, feeds), plain(source, feeds))
 
 
-def test_digits_are_recognized(
-    workshop: Workshop,
-    in_process: InProcessWorker,
-    digits: pathlib.Path,
-    digits_test: Feeds,
-    plain: RunPlainly,
-    same: AssertSame,
-) -> None:
-    feeds = {"image": digits_test["image"][:8]}
-
-    compiled = workshop.compile_file(digits, engine="reference", worker=in_process)
-
-    same(load_executable(compiled).run(feeds), plain(digits, feeds), 1e-4)
-
-
 def test_openvino_agrees_with_the_reference(workshop: Workshop, in_process: InProcessWorker, same: AssertSame) -> None:
     source = workshop.write(
         "g (float[N,3,6,6] x) => (float[N,3] y) { a = AveragePool<kernel_shape = [2,2]>(x)"
@@ -119,66 +98,8 @@ def test_random_operators_run_natively(workshop: Workshop, in_process: InProcess
     assert [(n.op_type, n.code) for n in compiled.report.native] == [("RandomUniformLike", "UNSUPPORTED_OP")]
 
 
-@pytest.fixture
-def loaded(workshop: Workshop) -> tuple[ReferenceBackend, bytes, Envelope]:
-    backend = ReferenceBackend()
-    path = workshop.write("g (float[N] x) => (float[M,2] y) <int64[2] s = {-1,2}> { y = Reshape(x, s) }")
-    graph = Graph.of(load_model(path))
-    engine = backend.build(path, BuildOptions())
-    envelope = Envelope(
-        backend="reference",
-        backend_version=backend.version(),
-        platform=current_platform(),
-        device=backend.device(),
-        precision_asked="fp32",
-        precision_effective="fp32",
-        options={},
-        inputs=tuple(TensorSpec.of(v) for v in graph.inputs),
-        outputs=tuple(TensorSpec.of(v) for v in graph.outputs),
-        engine_sha256=hashlib.sha256(engine).hexdigest(),
-        segment_sha256="",
-        builder_version="",
-    )
-    return backend, engine, envelope
-
-
-def test_engine_writes_to_the_buffers_it_is_given(loaded: tuple[ReferenceBackend, bytes, Envelope]) -> None:
-    backend, content, envelope = loaded
-    engine = backend.load(content, envelope)
-    y = np.zeros((3, 2), np.float32)
-
-    engine.bind([floats(6)], [y])
-
-    assert engine.run()[0] is y
-    assert np.array_equal(y.ravel(), floats(6))
-
-
-def test_failing_run_is_an_error_and_the_next_works(loaded: tuple[ReferenceBackend, bytes, Envelope]) -> None:
-    backend, content, envelope = loaded
-    engine = backend.load(content, envelope).fork()
-    engine.bind([floats(5)], None)
-
-    with pytest.raises(ExecutionError, match=r"onnx\.reference: cannot reshape"):
-        engine.run()
-
-    engine.bind([floats(4)], None)
-    assert engine.run()[0].shape == (2, 2)
-
-
-def test_bytes_that_are_no_model_are_an_error(loaded: tuple[ReferenceBackend, bytes, Envelope]) -> None:
-    backend, _, envelope = loaded
-
-    with pytest.raises(EngineRejectedError, match=r"The engine of onnx\.reference can't be used"):
-        backend.load(b"no model", envelope)
-
-
 def test_operator_that_the_reference_does_not_know_is_an_error(workshop: Workshop) -> None:
     source = workshop.write("g (float[4] x) => (float[4] y) { y = nowhere.Nothing(x) }", domains=', "nowhere": 1')
 
     with pytest.raises(BuildError, match="Nothing"):
         ReferenceBackend().build(source, BuildOptions())
-
-
-def test_there_is_one_backend_of_a_name() -> None:
-    assert get_backend("reference") is get_backend("reference")
-    assert get_backend("reference").name == "reference"

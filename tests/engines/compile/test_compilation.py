@@ -18,7 +18,7 @@ from trtnode.engines.build import jobs
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepare import load_executable
-from trtnode.engines.errors import EngineError, InvalidInputError, WorkerError
+from trtnode.engines.errors import EngineError, WorkerError
 from trtnode.partitioner.cut.labels import ReasonCode
 from workshop import Workshop
 
@@ -61,29 +61,6 @@ def test_engine_that_is_refused_is_left_out_and_others_stay(
         ("Neg", ReasonCode.BUILD_FAILED, "Neg is too hard.")
     ]
     same(load_executable(workshop.write(compiled.model)).run(FEEDS), plain(source, FEEDS))
-
-
-def test_model_whose_engines_all_fail_is_native(
-    unreliable: type[UnreliableBackend],
-    in_process: InProcessWorker,
-    workshop: Workshop,
-    source: pathlib.Path,
-    plain: RunPlainly,
-    same: AssertSame,
-) -> None:
-    unreliable.refuses = ("Neg",)
-    unreliable.miscomputes = ("Exp",)
-
-    compiled = workshop.compile(source, engine="unreliable", native_ops=("Relu",), worker=in_process)
-
-    assert compiled.engine == "native"
-    assert compiled.report.segments == ()
-    assert {n.op_type: n.code for n in compiled.report.native} == {
-        "Exp": ReasonCode.INACCURATE,
-        "Relu": ReasonCode.USER_EXCLUDED,
-        "Neg": ReasonCode.BUILD_FAILED,
-    }
-    same(plain(workshop.write(compiled.model), FEEDS), plain(source, FEEDS))
 
 
 GROWING = """g (float[N] x) => (float[N] y) <float large = {1e5}, float two = {2}> {
@@ -252,25 +229,6 @@ def test_engines_of_the_cache_are_checked_on_given_inputs_as_well(
     assert not given.report.segments
     assert again.report.segments
     assert again.engines_built == 0
-
-
-@pytest.mark.parametrize(
-    ("samples", "message"),
-    [
-        pytest.param({"x": np.zeros((2, 5), np.float32)}, "Input 'x' must be float32", id="shape"),
-        pytest.param({"x": np.zeros((2, 4))}, "Input 'x' must be float32", id="dtype"),
-        pytest.param({}, "Input 'x' is missing", id="missing"),
-        pytest.param({"z": FEEDS["x"]}, "Input 'x' is missing", id="another"),
-    ],
-)
-def test_given_inputs_that_do_not_fit_are_an_error(
-    samples: dict[str, np.ndarray], message: str, workshop: Workshop, source: pathlib.Path, in_process: InProcessWorker
-) -> None:
-    path = workshop.folder / "samples.npz"
-    np.savez(path, **samples)
-
-    with pytest.raises(InvalidInputError, match=f"{path}: {message}"):
-        workshop.compile(source, engine="reference", samples=path, worker=in_process)
 
 
 def test_missing_file_of_inputs_is_an_error(workshop: Workshop, source: pathlib.Path) -> None:

@@ -6,9 +6,6 @@ import errno
 import json
 import os
 import pathlib
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -240,31 +237,3 @@ def test_a_full_disk_leaves_the_old_file_alone(
         merge_files([here, elsewhere], target)
 
     assert target.read_bytes() == b"the file before"
-
-
-SCRIPT = """
-import os, pathlib, sys, time
-from trtnode.engines.compile.compiled_files import merge_files
-
-def fsync(_):
-    print("writing", flush=True)
-    time.sleep(600)
-
-os.fsync = fsync
-first, second, target = map(pathlib.Path, sys.argv[1:])
-merge_files([first, second], target)
-"""
-
-
-def test_a_killed_merge_leaves_the_old_file_alone(here: pathlib.Path, elsewhere: pathlib.Path) -> None:
-    target = here.with_name("merged.onnx")
-    target.write_bytes(b"the file before")
-    command = [sys.executable, "-c", SCRIPT, *map(str, (here, elsewhere, target))]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "writing\n"
-        process.send_signal(signal.SIGKILL)
-
-    assert target.read_bytes() == b"the file before"
-    target.unlink()
-    assert merge_files([here, elsewhere], target) == 2

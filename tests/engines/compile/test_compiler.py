@@ -15,7 +15,7 @@ from typing import Any
 import onnx
 import pytest
 
-from chain import FEEDS, GRAPH
+from chain import FEEDS
 from comparison import AssertSame, RunPlainly
 from trtnode.engines.artifact.cache import builder_version
 from trtnode.engines.artifact.compiled_model import CompiledModel
@@ -23,12 +23,10 @@ from trtnode.engines.artifact.envelope import current_platform
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.errors import AlreadyCompiledError, ModelLoadError, UnknownBackendError
 from trtnode.engines.openvino.library import ov
-from trtnode.partitioner.cut.options import PartitionOptions
-from trtnode.partitioner.errors import ModelFileError, UnknownOptionError
+from trtnode.partitioner.errors import UnknownOptionError
 from workshop import Workshop
 
 
@@ -48,18 +46,6 @@ def test_compiled_model_is_valid_onnx(compiled: CompiledModel, source: pathlib.P
 
     assert compiled.model.ir_version >= 10
     assert {(o.domain, o.version) for o in compiled.model.opset_import} == {("", 21), ("ai.trtnode", 1)}
-
-
-def test_each_segment_is_a_node_and_a_function(compiled: CompiledModel) -> None:
-    nodes = [(n.domain, n.op_type, n.overload) for n in compiled.model.graph.node]
-    functions = [(f.domain, f.name, f.overload) for f in compiled.model.functions]
-
-    assert nodes == [
-        ("ai.trtnode", "TrtNode", "segment_0"),
-        ("", "Relu", ""),
-        ("ai.trtnode", "TrtNode", "segment_1"),
-    ]
-    assert functions == [nodes[0], nodes[2]]
 
 
 def test_envelope_says_what_the_engine_is(compiled: CompiledModel) -> None:
@@ -110,25 +96,6 @@ def test_metadata_says_where_the_model_comes_from(compiled: CompiledModel, sourc
     assert report["seconds"].keys() >= {"infer_shapes", "label", "cut", "build"}
 
 
-def test_outcome_counts_engines(compiled: CompiledModel) -> None:
-    engines = [attributes(n)["engine"] for n in compiled.model.graph.node if n.op_type == "TrtNode"]
-
-    assert (compiled.engine, compiled.precision_effective) == ("openvino", "fp32")
-    assert (compiled.engines_built, compiled.engines_cached) == (2, 0)
-    assert compiled.engine_bytes == sum(map(len, engines))
-
-
-def test_metadata_of_the_source_is_kept(workshop: Workshop) -> None:
-    proto = onnx.load(workshop.write(GRAPH))
-    proto.metadata_props.add(key="author", value="someone")
-    source = workshop.write(proto)
-
-    for engine in ("openvino", "native"):
-        properties = {p.key: p.value for p in workshop.compile(source, engine=engine).model.metadata_props}
-        assert properties["author"] == "someone"
-        assert "trtnode.report" in properties
-
-
 def test_all_native_outcome_is_the_source(
     workshop: Workshop, source: pathlib.Path, plain: RunPlainly, same: AssertSame
 ) -> None:
@@ -141,40 +108,10 @@ def test_all_native_outcome_is_the_source(
     same(plain(workshop.write(compiled.model), FEEDS), plain(source, FEEDS))
 
 
-def test_partition_alone_builds_nothing(source: pathlib.Path) -> None:
-    partition, report = partition_model(source, CompileOptions(partition=PartitionOptions(native_ops=("Relu",))))
-
-    assert len(partition.segments) == 2
-    assert report.as_json()["seconds"].keys() == {"infer_shapes", "label", "cut"}
-
-
-def test_compiled_model_is_short_at_a_prompt(compiled: CompiledModel) -> None:
-    assert "NativeNode" not in repr(compiled)
-
-
 def test_compiled_model_is_not_compiled_again(compiled: CompiledModel, workshop: Workshop) -> None:
     path = workshop.write(compiled.model)
 
     with pytest.raises(AlreadyCompiledError, match=r"this model is compiled already\. Name the model that it was"):
-        workshop.compile(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "error", "message"),
-    [
-        pytest.param(None, ModelFileError, "can't be read", id="missing"),
-        pytest.param(b"not onnx at all", ModelFileError, "not an ONNX", id="no-onnx"),
-        pytest.param(b"", ModelFileError, "not an ONNX model", id="empty"),
-    ],
-)
-def test_file_that_is_no_model_is_an_error(
-    content: bytes | None, error: type[Exception], message: str, workshop: Workshop
-) -> None:
-    path = workshop.folder / "model.onnx"
-    if content is not None:
-        path.write_bytes(content)
-
-    with pytest.raises(error, match=message):
         workshop.compile(path)
 
 

@@ -11,11 +11,9 @@ import pytest
 
 from faulty_backends import UnreliableBackend
 from stand_in_workers import InProcessWorker
-from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK
 from trtnode.engines.build import jobs
-from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.compile.prepare import load_executable, prepare_model
+from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.errors import BuildError, ExecutionError, ModelLoadError
 from trtnode.serving.cli.program import main
 from workshop import Workshop
@@ -60,12 +58,6 @@ def test_it_gives_what_the_reference_gives(workshop: Workshop, source: pathlib.P
     assert executable.description["native_fallback"] is False
 
 
-def test_it_is_prepared_for_serving(source: pathlib.Path) -> None:
-    executable = prepare_model(source, CompileOptions(engine="openvino", reference=False))
-
-    np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source), rtol=1e-5)
-
-
 def test_an_engine_that_fails_is_an_error(
     workshop: Workshop, source: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,15 +65,6 @@ def test_an_engine_that_fails_is_an_error(
 
     with pytest.raises(ExecutionError, match=r"holds an index outside.* no native path"):
         executable.run({**FEEDS, "batch": np.full(1, 2**40)})
-
-
-def test_native_nodes_run_beside_the_engine(workshop: Workshop, source: pathlib.Path) -> None:
-    compiled = workshop.compile_file(source, native_ops=("Exp",), reference=False)
-
-    executable = load_executable(compiled)
-
-    assert executable.description["native_nodes"] == 1
-    np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source), rtol=1e-5)
 
 
 def test_a_node_that_neither_runs_is_the_error_of_onnxruntime(workshop: Workshop, source: pathlib.Path) -> None:
@@ -110,17 +93,6 @@ def test_commands_compile_and_run_it_with_the_reference_behind_the_engine(
     assert main(["run", str(compiled), "--inputs", str(inputs), "--outputs", str(outputs)]) == 0
 
     np.testing.assert_allclose(np.load(outputs)["y"], expected(source), rtol=1e-5)
-
-
-def test_cached_engines_still_say_that_they_are_alone(
-    workshop: Workshop, source: pathlib.Path, cache: EngineCache
-) -> None:
-    workshop.compile(source, cache=cache, reference=False)
-
-    again = workshop.compile(source, cache=cache, reference=False)
-
-    assert again.engines_cached == 1
-    assert not again.native_fallback
 
 
 def test_only_trusted_operators_pass_where_the_reference_refuses_too(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from typing import Any
 
@@ -13,10 +12,8 @@ import pytest
 from comparison import AssertSame, RunPlainly
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
-from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepare import load_executable, prepare_model
 from trtnode.engines.errors import InvalidInputError
 from trtnode.partitioner.cut.options import PartitionOptions
@@ -32,8 +29,6 @@ GRAPH = """g (float[2,4] x, float[4] w, float[4] v) => (float[2,4] y)
     y = Neg(d)
 }"""
 FEEDS = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
-GIVEN = ({name: ShapeRange(min=(4,), opt=(4,), max=(4,)) for name in ("w", "v")},)
-"""Shapes of the initializers: requests send them, so that no engine holds their values."""
 FROZEN = PartitionOptions(freeze_initializers=True)
 ENGINES = ["openvino", "reference", "tensorrt-rtx"]
 
@@ -92,35 +87,6 @@ def test_an_engine_that_holds_a_default_is_the_engine_of_the_same_constant(
         return model.engines_built, model.engines_cached
 
     assert [build(frozen=frozen) for frozen in (False, True)] == [(1, 0), (0, 1)]
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_report_names_the_option(engine: str, source: pathlib.Path) -> None:
-    _, report = partition_model(source, CompileOptions(engine=engine, shapes=GIVEN))
-
-    assert len(report.segments) == 3
-    assert ["--freeze-initializers" in node.detail for node in report.native] == [True, True]
-
-
-@pytest.mark.parametrize("partition", [PartitionOptions(), FROZEN], ids=["defaults-in-engines", "constants"])
-def test_defaults_that_no_shape_is_given_for_cost_no_segments(
-    partition: PartitionOptions, source: pathlib.Path
-) -> None:
-    _, report = partition_model(source, CompileOptions(engine="openvino", partition=partition))
-
-    assert (len(report.segments), report.native) == (1, ())
-
-
-def test_explain_and_compile_take_the_option(source: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = source.with_name("compiled.onnx")
-    wishes = ["--engine", "openvino", "--freeze-initializers", "--no-cache", "--json"]
-
-    main(["explain", str(source), *wishes])
-    explained = json.loads(capsys.readouterr().out)
-    main(["compile", str(source), "-o", str(path), *wishes])
-    built = json.loads(capsys.readouterr().out)
-
-    assert len(explained["segments"]) == built["segments"] == 1
 
 
 def test_a_shape_for_a_constant_is_refused(source: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:

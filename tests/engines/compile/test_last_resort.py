@@ -12,14 +12,12 @@ from onnx.reference import ReferenceEvaluator
 
 from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK, REFERENCE_NODES
 from trtnode.engines.backends.reference import Evaluator
-from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepare import load_executable, prepare_file, prepare_model
 from trtnode.engines.compile.prepared import open_prepared
-from trtnode.engines.errors import ExecutionError, LastResortError, ModelLoadError, ReferenceNeededError
+from trtnode.engines.errors import ExecutionError, LastResortError, ReferenceNeededError
 from trtnode.engines.runtime.executor import open_executable
 from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.model.loading import load_model
@@ -68,14 +66,6 @@ BRANCHES = """g (bool[] c, float[1,1,2,2] x) => (float[1,1,2,2] y) {
         else_branch = e () => (b) { b = Neg (z) }
     >
 }"""
-
-STRINGS = """g (string[3] s, uint64[4] n) => (string[3] t, uint64[2] m, string[6] u) {
-    t = Identity (s)
-    k = Constant <value_ints = [2]> ()
-    m, i = TopK (n, k)
-    u = Concat <axis = 0> (t, s)
-}"""
-"""ONNX Runtime's TopK lacks unsigned numbers of 64 bits."""
 
 
 @pytest.fixture
@@ -135,28 +125,6 @@ def test_a_model_that_is_not_compiled_runs(source: pathlib.Path, caplog: pytest.
     assert "onnx.reference, which is slow, runs 1 node (FlexAttention)" in caplog.text
 
 
-def test_wanted_outputs_alone_are_returned(workshop: Workshop) -> None:
-    source = workshop.write(STRINGS)
-    executable = load_executable(source)
-    feeds = {"s": np.array(["a", "b", "c"], object), "n": np.array([3, 9, 2**60, 1], np.uint64)}
-
-    results = executable.run(feeds, ["u", "m"])
-
-    assert list(results) == ["m", "u"]
-    assert results["m"].tolist() == [2**60, 9]
-    assert results["u"].tolist() == ["a", "b", "c"] * 2
-
-
-def test_shapes_to_build_for_leave_the_signature_as_it_is(workshop: Workshop) -> None:
-    text = "g (float[N,1,4,8] q) => (float[N,1,4,8] y) { y = ai.onnx.preview.FlexAttention (q, q, q) }"
-    one = ShapeRange(min=(1, 1, 4, 8), opt=(1, 1, 4, 8), max=(1, 1, 4, 8))
-    options = CompileOptions(engine="native", shapes=({"q": one},))
-
-    compiled = compile_model(workshop.write(text, domains=DOMAINS), options, worker=workshop.worker)
-
-    assert compiled.model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
-
-
 @pytest.mark.parametrize("condition", [True, False])
 def test_control_flow_around_it_runs_there_as_a_whole(workshop: Workshop, condition: bool) -> None:
     source = workshop.write(BRANCHES, domains=DOMAINS)
@@ -197,27 +165,10 @@ def test_it_stands_behind_an_engine_that_can_not_answer(workshop: Workshop) -> N
 
 
 @pytest.mark.usefixtures("choosing_engines")
-def test_engines_around_it_that_the_estimate_calls_slower_go(workshop: Workshop, source: pathlib.Path) -> None:
-    compiled = workshop.compile(source)
-
-    assert compiled.engine == "native"
-    assert {node.code for node in compiled.report.native} == {"NO_KERNEL", "NOT_FASTER"}
-    assert compiled.reference_nodes == ("FlexAttention",)
-
-
-@pytest.mark.usefixtures("choosing_engines")
 def test_an_engine_stays_whose_nodes_onnxruntime_lacks(workshop: Workshop) -> None:
     compiled = workshop.compile(workshop.write(ROI_ALIGN, opset=22))
 
     assert [len(segment.nodes) for segment in compiled.report.segments] == [3]
-
-
-def test_without_the_engine_it_answers_alone(workshop: Workshop) -> None:
-    source = workshop.write(ROI_ALIGN, opset=22)
-
-    executable = load_executable(workshop.compile_file(source), native=True)
-
-    np.testing.assert_allclose(executable.run(ROI_FEEDS)["y"], expected(source, ROI_FEEDS)[0], rtol=1e-5)
 
 
 def test_it_must_be_allowed(workshop: Workshop, source: pathlib.Path) -> None:
@@ -237,14 +188,6 @@ def test_explain_says_it_before_anything_is_built(source: pathlib.Path) -> None:
     assert [(node.op_type, node.code) for node in report.native] == [("FlexAttention", "NO_KERNEL")]
 
 
-def test_what_onnxruntime_runs_stays_there(workshop: Workshop) -> None:
-    source = workshop.write("g (float[2,3] x) => (float[2,3] y) { z = Softmax (x) y = Exp (z) }")
-
-    _, report = partition_model(source, CompileOptions(engine="native"))
-
-    assert [node.code for node in report.native] == ["USER_EXCLUDED"] * 2
-
-
 def test_a_prepared_model_is_opened_elsewhere(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
     options, folder = CompileOptions(engine="openvino"), tmp_path / "prepared"
     folder.mkdir()
@@ -255,13 +198,6 @@ def test_a_prepared_model_is_opened_elsewhere(source: pathlib.Path, tmp_path: pa
     np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source)[0], rtol=1e-5, atol=1e-6)
     with pytest.raises(ReferenceNeededError):
         prepare_model(source, CompileOptions(engine="openvino", reference=False))
-
-
-def test_an_operator_that_nobody_has_is_the_error_of_onnxruntime(workshop: Workshop) -> None:
-    source = workshop.write("g (float[2] x) => (float[2] y) { y = nobody.Knows (x) }", domains=', "nobody": 1')
-
-    with pytest.raises(ModelLoadError, match="Knows"):
-        workshop.compile(source)
 
 
 def test_a_result_that_the_operator_does_not_define_is_refused(source: pathlib.Path) -> None:

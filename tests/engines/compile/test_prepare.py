@@ -20,11 +20,10 @@ from trtnode.engines.build import builder
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.prepare import prepare_model
-from trtnode.engines.errors import UnknownBackendError
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.cut.options import PartitionOptions
-from trtnode.partitioner.errors import ModelFileError, UnknownOptionError
+from trtnode.partitioner.errors import ModelFileError
 from trtnode.partitioner.model import protobuf_walk
 from workshop import Workshop
 
@@ -97,33 +96,6 @@ def test_second_start_builds_nothing(
     same(executable.run(FEEDS), plain(source, FEEDS))
 
 
-def test_second_start_builds_nothing_even_after_refusals(workshop: Workshop, cache: EngineCache) -> None:
-    """OpenVINO refuses these indices; the segment after it has another number from then on."""
-    source = workshop.write(
-        "g (float[4,6] x) => (float[1,2] y) <int64[1,2] i = {1,2}> {"
-        " g = GatherElements(x, i) r = Relu(g) e = Exp(r) s = Relu(e) y = Neg(s) }"
-    )
-    first = prepare_model(source, OPTIONS, cache)
-
-    executable = prepare_model(source, OPTIONS, cache)
-
-    assert first.description["engines_built"] == 2
-    assert executable.description["engines_built"] == 0
-    assert executable.description["segments"] == 2
-
-
-def test_compiled_model_is_only_loaded(
-    source: pathlib.Path, workshop: Workshop, plain: RunPlainly, same: AssertSame
-) -> None:
-    compiled = workshop.compile_file(source, native_ops=("Relu",))
-
-    executable = prepare_model(compiled, OPTIONS)
-
-    assert executable.description["engines_built"] == 0
-    assert executable.description["segments"] == 2
-    same(executable.run(FEEDS), plain(source, FEEDS))
-
-
 @pytest.mark.parametrize("compiled", [False, True], ids=["source", "compiled"])
 def test_native_uses_no_engine(
     compiled: bool, source: pathlib.Path, workshop: Workshop, plain: RunPlainly, same: AssertSame
@@ -158,32 +130,12 @@ def test_request_that_engines_can_not_answer_is_answered_by_the_source(
     assert reasons == ["non_finite_input"]
 
 
-def test_auto_takes_openvino_on_a_cpu(source: pathlib.Path) -> None:
-    assert prepare_model(source, CompileOptions()).description["engine"] == "openvino"
-
-
 def test_digits_are_recognized(digits: pathlib.Path, digits_test: Mapping[str, np.ndarray]) -> None:
     executable = prepare_model(digits, OPTIONS, run=RunOptions(threads=1, shares_cores=True))
 
     answers = executable.run({"image": digits_test["image"]}, ["probabilities"])
 
     assert (answers["probabilities"].argmax(axis=1) == digits_test["label"].ravel()).mean() >= 0.98
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        pytest.param(CompileOptions(engine="abacus"), UnknownBackendError, "no engine 'abacus'", id="engine"),
-        pytest.param(
-            CompileOptions(partition=PartitionOptions(native_ops=("Rleu",))), UnknownOptionError, "Rleu", id="option"
-        ),
-    ],
-)
-def test_options_that_do_not_fit_are_an_error(
-    options: CompileOptions, error: type[Exception], message: str, source: pathlib.Path
-) -> None:
-    with pytest.raises(error, match=message):
-        prepare_model(source, options)
 
 
 def test_missing_model_is_an_error(tmp_path: pathlib.Path) -> None:

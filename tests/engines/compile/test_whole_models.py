@@ -108,14 +108,6 @@ CASES = {
         graph="g (float[N,4] x) => (float[N,4] y) <float top = {0.5}> { e = Exp(x) y = Clip(e, , top) }",
         requests=({"x": floats(2, 4)},),
     ),
-    "input-with-a-default": Case(
-        graph="g (float[N,4] x, float[4] w) => (float[N,4] y) <float[4] w = {1,2,3,4}> { e = Exp(x) y = Mul(e, w) }",
-        requests=({"x": floats(2, 4)}, {"x": floats(2, 4), "w": floats(4)}, {"x": floats(3, 4)}),
-    ),
-    "input-with-a-default-and-fixed-shapes": Case(
-        graph="g (float[2,4] x, float[4] w) => (float[2,4] y) <float[4] w = {1,2,3,4}> { e = Exp(x) y = Mul(e, w) }",
-        requests=({"x": floats(2, 4)}, {"x": floats(2, 4), "w": floats(4)}, {"x": floats(2, 4)}),
-    ),
     "output-is-an-input": Case(
         graph="g (float[N,4] x) => (float[N,4] x, float[N,4] y) { y = Exp(x) }",
         requests=({"x": floats(2, 4)},),
@@ -242,11 +234,6 @@ CASES = {
         requests=({"x": floats(2, 4)}, {"x": floats(3, 4)}),
         domains=', "com.microsoft": 1',
         segments=2,
-    ),
-    "quantized-weights": Case(
-        graph="""g (float[N,4] x) => (float[N,4] y) <int8[4] w = {1,-2,3,100}, float s = {0.1}, int8 z = {0}> {
-            f = DequantizeLinear(w, s, z) y = Mul(x, f) }""",
-        requests=({"x": floats(2, 4)},),
     ),
 }
 

@@ -6,7 +6,6 @@ import pathlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -83,24 +82,6 @@ def stream() -> Iterator[ExecutionStream]:
     with pool.device:
         yield stream
     pool.give_back(stream)
-
-
-@needs_provider
-def test_requests_of_many_threads_and_shapes_pass_engines_and_native_nodes(load: Callable[..., Executable]) -> None:
-    executable = load(HYBRID, "Softsign")
-    fallbacks: list[str] = []
-    executable.on_fallback = fallbacks.append
-
-    def ask(number: int) -> None:
-        x = floats(1 + number % 16, 64, seed=number)
-        a = np.maximum(x, 0)
-        c = np.exp(a / (1 + a))
-        np.testing.assert_allclose(executable.run({"x": x})["y"], c / (1 + c), rtol=1e-5)
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(ask, range(400)))
-
-    assert (executable.description["segments"], executable.description["rejected"], fallbacks) == (3, [], [])
 
 
 @needs_provider

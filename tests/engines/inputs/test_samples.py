@@ -34,14 +34,6 @@ def test_generated_inputs_are_normal_and_positive_numbers(workshop: Workshop) ->
     assert (positive["x"] > 0).all()
 
 
-def test_generated_inputs_are_the_same_every_time(workshop: Workshop) -> None:
-    session, inputs = opened(workshop, "g (float[N] x) => (float[N] y) { y = Exp(x) }")
-
-    first, second = (find_samples(session, inputs, None) for _ in range(2))
-
-    assert all(np.array_equal(a["x"], b["x"]) for a, b in zip(first, second, strict=True))
-
-
 @pytest.mark.parametrize(
     ("graph", "size"),
     [
@@ -138,15 +130,6 @@ def test_huge_guesses_are_not_made(workshop: Workshop) -> None:
     assert samples == []
     assert tracemalloc.get_traced_memory()[1] < 16 * MAX_ELEMENTS
     tracemalloc.stop()
-
-
-def test_given_inputs_are_taken_as_they_are(workshop: Workshop) -> None:
-    session, inputs = opened(workshop, "g (float[N] x) => (float[N] y) { y = Exp(x) }")
-    np.savez(workshop.folder / "in.npz", x=np.ones(7, np.float32))
-
-    (feeds,) = find_samples(session, inputs, workshop.folder / "in.npz")
-
-    assert feeds["x"].tolist() == [1] * 7
 
 
 def test_given_inputs_that_the_model_refuses_are_an_error(workshop: Workshop) -> None:

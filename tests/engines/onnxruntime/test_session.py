@@ -26,10 +26,6 @@ def exp(shared_workshop: Workshop) -> NativeSession:
     )
 
 
-def test_names_are_in_the_order_of_the_model(exp: NativeSession) -> None:
-    assert (exp.inputs, exp.outputs) == (("x",), ("y", "z"))
-
-
 def test_types_are_what_onnxruntime_infers(workshop: Workshop) -> None:
     session = NativeSession(
         workshop.write(
@@ -50,16 +46,6 @@ def test_run_gives_the_wanted_outputs_in_the_wanted_order(exp: NativeSession) ->
 
     np.testing.assert_allclose(y, np.exp(X), rtol=1e-5)
     assert np.array_equal(z, -X)
-
-
-@pytest.mark.parametrize("optimize", [True, False])
-@pytest.mark.parametrize("shares_cores", [True, False])
-def test_settings_do_not_change_the_answer(optimize: bool, shares_cores: bool, workshop: Workshop) -> None:
-    path = workshop.write("g (float[N,4] x) => (float[N,4] y) { e = Exp(x) i = Identity(e) y = Neg(i) }")
-
-    session = NativeSession(path, threads=1, shares_cores=shares_cores, optimize=optimize)
-
-    np.testing.assert_allclose(session.run({"x": X})[0], -np.exp(X), rtol=1e-5)
 
 
 def test_tensors_are_handed_on_without_copies(exp: NativeSession) -> None:

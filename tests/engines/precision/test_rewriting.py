@@ -105,15 +105,6 @@ def test_rules_keep_nodes_out_of_int8(workshop: Workshop, pair: pathlib.Path, ve
     assert compiled.report.as_json()["precision"]["rules"] == ["node=first:fp32", "op=MatMul:int8"]
 
 
-def test_a_rule_alone_reduces_what_it_fits(workshop: Workshop, pair: pathlib.Path, vectors: Calibration) -> None:
-    compiled = workshop.compile(
-        pair, precision=precision_options("fp32", "node=second:int8", calibration=vectors, min_cosine=0.9)
-    )
-
-    assert envelope(compiled)["node_precisions"] == {"first": "fp32", "middle": "fp32", "second": "int8"}
-    assert compiled.precision_effective == "int8"
-
-
 def test_a_model_that_is_quantized_already_keeps_its_scales(
     workshop: Workshop, caplog: pytest.LogCaptureFixture
 ) -> None:

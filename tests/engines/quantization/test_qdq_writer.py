@@ -196,15 +196,6 @@ def test_a_model_whose_opset_can_not_be_raised_is_refused(prepare: Prepare) -> N
         quantize(old, table, SCHEMES["openvino"])
 
 
-def test_the_model_that_is_quantized_stays_as_it_is(prepare: Prepare) -> None:
-    example = prepare(network(RESIDUAL))
-    before = example.model.SerializeToString(deterministic=True)
-
-    example.quantized("openvino")
-
-    assert example.model.SerializeToString(deterministic=True) == before
-
-
 def test_a_quantized_model_is_known_from_a_float_one(prepare: Prepare) -> None:
     example = prepare(network(RESIDUAL))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import pathlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from arrays import floats
 from comparison import AssertSame, RunPlainly
 from edited_models import edited, without_option
 from trtnode.engines.compile.prepare import load_executable
-from trtnode.engines.errors import ExecutionError, InvalidInputError, ModelLoadError
+from trtnode.engines.errors import ExecutionError, InvalidInputError
 from trtnode.engines.runtime.executor import Executable, open_executable
 from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
@@ -249,34 +248,6 @@ def test_closed_executable_lets_go_and_runs_under_way_finish(workshop: Workshop)
     assert right == [True] * 4
 
 
-def test_uncompiled_model_is_loaded_as_it_is(workshop: Workshop, plain: RunPlainly, same: AssertSame) -> None:
-    source = workshop.write("g (float[N,4] x) => (float[N,4] y) { e = Exp(x) y = Neg(e) }")
-    feeds = {"x": floats(2, 4)}
-
-    executable = load_executable(source)
-
-    assert executable.description["engine"] == "native"
-    assert executable.description["segments"] == 0
-    assert executable.description["native_nodes"] == 2
-    same(executable.run(feeds), plain(source, feeds))
-
-
-def test_native_load_of_a_compiled_model_uses_no_engine(
-    workshop: Workshop, plain: RunPlainly, same: AssertSame
-) -> None:
-    compiled = workshop.compile_file(
-        workshop.write("g (float[2,4] x, float[4] w) => (float[2,4] y) { e = Exp(x) y = Mul(e, w) }")
-    )
-    feeds = {"x": floats(2, 4), "w": floats(4)}
-
-    executable = load_executable(compiled, native=True)
-
-    assert executable.description["segments"] == 0
-    assert executable.description["native_nodes"] == 2
-    assert executable.description["rejected"] == []
-    same(executable.run(feeds), plain(compiled, feeds))
-
-
 def test_description_says_what_runs_where(workshop: Workshop) -> None:
     executable = workshop.executable(
         "g (float[2,4] x) => (float[2,4] y) { e = Exp(x) r = Relu(e) y = Neg(r) }", native_ops=("Relu",)
@@ -295,24 +266,6 @@ def test_description_says_what_runs_where(workshop: Workshop) -> None:
     }
     assert [s.name for s in executable.inputs] == ["x"]
     assert [s.static_shape for s in executable.outputs] == [(2, 4)]
-
-
-def test_model_that_onnxruntime_refuses_is_an_error(workshop: Workshop) -> None:
-    source = workshop.write("g (float[4] x) => (float[4] y) { y = nowhere.Nothing(x) }", domains=', "nowhere": 1')
-
-    with pytest.raises(ModelLoadError, match=r"onnxruntime can't load this model: .*Nothing"):
-        load_executable(source)
-
-
-def test_one_thread_is_enough(
-    workshop: Workshop, digits: pathlib.Path, digits_test: Feeds, plain: RunPlainly, same: AssertSame
-) -> None:
-    compiled = workshop.compile_file(digits, native_ops=("Relu",))
-    feeds = {"image": digits_test["image"][:5]}
-
-    executable = load_executable(compiled, threads=1)
-
-    same(executable.run(feeds), plain(digits, feeds))
 
 
 def test_engines_that_are_not_asked_for_run_natively(workshop: Workshop, plain: RunPlainly, same: AssertSame) -> None:

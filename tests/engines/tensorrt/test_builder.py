@@ -14,7 +14,6 @@ from model_texts import parse
 from simulated_tensorrt import Plan, Simulation, make_tensorrt
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.shape_range import ShapeRange
-from trtnode.engines.errors import BuildError
 from trtnode.engines.tensorrt import builder
 from trtnode.engines.tensorrt.builder import build_engine, build_plan, properties
 
@@ -44,16 +43,6 @@ def test_simulated_build_is_told_the_settings(version: str, tensorrt: Callable[.
     assert plan.profiles == []
 
 
-def test_simulated_build_is_told_nothing_that_was_not_asked_for(
-    tensorrt: Callable[..., Any], model: pathlib.Path
-) -> None:
-    plan = Plan.from_bytes(build_plan(tensorrt(), model, BuildOptions())[0])
-
-    assert (plan.settings["level"], plan.settings["limits"]) == (3, {})
-    assert plan.settings["hardware_compatibility_level"] == "NONE"
-    assert not {"VERSION_COMPATIBLE", "EXCLUDE_LEAN_RUNTIME", "SPARSE_WEIGHTS"} & set(plan.flags)
-
-
 def test_settings_that_change_an_engine_have_names_for_its_key_and_envelope() -> None:
     assert properties(TensorRtOptions(cuda_graphs=False)) == {"STRONGLY_TYPED": "1", "OPTIMIZATION_LEVEL": "3"}
     assert properties(TensorRtOptions(workspace_mb=2, hardware_compatible=True, version_compatible=True)) == {
@@ -76,19 +65,6 @@ def test_simulated_build_gives_only_inputs_of_varying_shape_a_profile(
 
     shapes_told = [profile["shapes"] for profile in Plan.from_bytes(plan).profiles]
     assert shapes_told == [{"x": [[1, 3], [4, 3], [8, 3]]}] * 2
-
-
-def test_simulated_build_gives_inputs_that_shapes_come_from_a_range_of_values(
-    tensorrt: Callable[..., Any], tmp_path: pathlib.Path
-) -> None:
-    text = "g (float[6,4] x, int64[2] sizes) => (float[A,B] y) { r = Relu(x) y = Reshape(r, sizes) }"
-    path = tmp_path / "reshape.onnx"
-    onnx.save(parse(text), path)
-    sizes = ShapeRange(min=(2, 1), opt=(6, 4), max=(12, 24))
-
-    plan, _ = build_plan(tensorrt(), path, BuildOptions(profiles=({"sizes": sizes},)))
-
-    assert Plan.from_bytes(plan).profiles[0]["values"] == {"sizes": [[2, 1], [6, 4], [12, 24]]}
 
 
 @pytest.mark.parametrize("version", ["10.3.0", "11.4.0.106"])
@@ -154,19 +130,3 @@ def test_simulated_builds_hand_on_what_they_measured(model: pathlib.Path) -> Non
 
     assert simulation.timed_layers == 3
     assert again[1] == first[1]
-
-
-def test_simulated_build_measures_anew_what_another_gpu_has_measured(model: pathlib.Path) -> None:
-    elsewhere = build_plan(make_tensorrt(Simulation(version="11.3.0.1")), model, BuildOptions())
-    simulation = Simulation()
-
-    build_plan(make_tensorrt(simulation), model, BuildOptions(), elsewhere[1])
-
-    assert simulation.timed_layers == 3
-
-
-def test_simulated_build_that_gives_none_fails_with_the_librarys_last_words(
-    tensorrt: Callable[..., Any], model: pathlib.Path
-) -> None:
-    with pytest.raises(BuildError, match="TensorRT found no engine: out of memory"):
-        build_plan(tensorrt(build_fails="out of memory"), model, BuildOptions())

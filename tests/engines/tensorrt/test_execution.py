@@ -63,16 +63,6 @@ def test_network_with_a_dynamic_batch_gives_what_native_execution_gives(machine:
     assert model.fallbacks == []
 
 
-def test_native_stages_between_engines_run_on_the_host(machine: Machine) -> None:
-    model = machine.load(HYBRID, native_ops=("Softsign",))
-
-    for seed in range(3):
-        model.check(x=floats(2, 8, seed=seed))
-
-    assert model.executable.description["segments"] == 3
-    assert model.fallbacks == []
-
-
 def test_each_tensor_crosses_between_host_and_gpu_only_where_it_is_read(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,15 +129,6 @@ def test_request_outside_all_profiles_is_answered_natively_and_counted(machine: 
         model.check(x=floats(rows, 4))
 
     assert model.fallbacks == ["outside_profiles", "outside_profiles"]
-
-
-def test_engine_is_checked_with_inputs_of_the_shapes_that_it_is_built_for(machine: Machine) -> None:
-    machine.profiles = [{"x": between((4, 40), (8, 80))}]
-
-    model = machine.load("g (float[N, M] x) => (float[N, M] y) { a = Relu(x) y = Exp(a) }")
-
-    model.check(x=floats(6, 60))
-    assert (model.executable.description["segments"], model.fallbacks) == (1, [])
 
 
 def test_empty_tensors_are_answered_natively(machine: Machine) -> None:
@@ -218,16 +199,6 @@ def test_times_of_stages_are_told_to_whoever_asks(machine: Machine) -> None:
 
     assert [stage.is_engine for stage in times] == [True, False, True, False, True]
     assert times == sorted(times, key=lambda stage: stage.began_ns)
-
-
-def test_results_stay_when_the_next_request_runs(machine: Machine) -> None:
-    model = machine.load(HYBRID, native_ops=("Softsign",))
-
-    first = model.check(x=floats(2, 8, seed=1))
-    kept = {name: result.copy() for name, result in first.items()}
-    model.check(x=floats(2, 8, seed=2))
-
-    assert all(np.array_equal(first[name], kept[name]) for name in kept)
 
 
 def test_engine_runs_by_itself_on_the_buffers_that_it_is_bound_to(machine: Machine) -> None:
@@ -324,13 +295,3 @@ def test_model_that_nobody_closes_is_freed_before_the_next_run(machine: Machine)
         kept.check(x=floats(3, 4))
 
     assert machine.gpu.leaks() == before
-
-
-def test_closed_model_answers_no_more_and_a_second_close_does_nothing(machine: Machine) -> None:
-    model = machine.load(HYBRID, native_ops=("Softsign",))
-    gc.collect()
-
-    model.executable.close()
-    model.executable.close()
-
-    assert machine.gpu.leaks() == NOTHING

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import numpy as np
 import onnxruntime
 import pytest
@@ -94,19 +91,6 @@ def test_a_compilation_reports_the_sizes_that_an_explanation_does_and_keeps_open
     assert compiled.model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
 
 
-def test_the_engine_keeps_the_bounds(workshop: Workshop) -> None:
-    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
-    source = workshop.write(EXPAND)
-
-    compiled = compile_model(
-        source, CompileOptions(engine="tensorrt-rtx", shapes=(profile(GIVEN),)), worker=workshop.worker
-    )
-
-    (node,) = [node for node in compiled.model.graph.node if node.op_type == "TrtNode"]
-    (envelope,) = [json.loads(a.s) for a in node.attribute if a.name == "envelope"]
-    assert envelope["profiles"] == [{"s": {"min": [1, 8], "opt": [2, 8], "max": [4, 8]}}]
-
-
 def test_a_value_outside_the_bounds_is_answered_natively(machine: Machine, workshop: Workshop) -> None:
     """TensorRT and the GPU are simulated."""
     source, compiled = workshop.write(EXPAND), workshop.folder / "sizes.onnx"
@@ -122,17 +106,6 @@ def test_a_value_outside_the_bounds_is_answered_natively(machine: Machine, works
     assert model.fallbacks == []
     model.check(x=x, s=np.array([5, 8]))
     assert model.fallbacks == ["outside_profiles"]
-
-
-def test_other_engines_ignore_given_values(workshop: Workshop) -> None:
-    source = workshop.write(EXPAND)
-
-    without, given = (
-        partition_model(source, CompileOptions(engine="openvino", shapes=shapes))[1]
-        for shapes in ((), (profile(GIVEN),))
-    )
-
-    assert given.native == without.native
 
 
 def test_an_input_without_a_fixed_length_is_not_offered_values(workshop: Workshop) -> None:
@@ -152,19 +125,6 @@ def test_values_of_an_input_that_holds_no_sizes_are_refused(
 
     assert code != 0
     assert "input 'x', profile 0: it takes no values: it is float32[1, 8]" in capsys.readouterr().err
-
-
-def test_explain_takes_values_on_the_command_line(workshop: Workshop, capsys: pytest.CaptureFixture[str]) -> None:
-    source = workshop.write(EXPAND)
-    command = ["explain", str(source), "--engine", "tensorrt", "--no-cache", "--json"]
-
-    main(command)
-    without: dict[str, Any] = json.loads(capsys.readouterr().out)
-    main([*command, "--shapes", "s:=1x8,2x8,4x8"])
-    given: dict[str, Any] = json.loads(capsys.readouterr().out)
-
-    assert [node["op_type"] for node in without["native"]] == ["Expand"]
-    assert given["native"] == []
 
 
 def test_the_turn_of_a_loop_is_not_offered_values(workshop: Workshop) -> None:

@@ -192,6 +192,14 @@ def test_model_whose_build_runs_out_of_memory_answers_without_that_engine(
     Loaded(load_executable(compiled, trust=ANYONE), onnxruntime.InferenceSession(source)).check(x=floats(2, 4))
 
 
+def test_model_whose_shapes_are_not_given_says_what_to_give(machine: Machine) -> None:
+    _, compiled = machine.compile("g (float[N, 4] x) => (float[N, 4] y) { a = Relu(x) y = Exp(a) }")
+
+    nodes = native_nodes(compiled)
+    assert {node["code"] for node in nodes} == {"DYNAMIC_SHAPE"}
+    assert all("is not fixed. Give those of the model's inputs: --shapes" in node["detail"] for node in nodes)
+
+
 def native_nodes(compiled: pathlib.Path) -> list[dict]:
     properties = {p.key: p.value for p in onnx.load(compiled).metadata_props}
     nodes: list[dict] = json.loads(properties["trtnode.report"])["native"]

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Any
 
 import onnx
 import pytest
 
 from tensorrt_labels import BASE_CASES, OPSETS, verdicts
 from trtnode.engines.tensorrt.labelling.labels import label
-from trtnode.engines.tensorrt.labelling.operator_rules import OPERATOR_RULES
 from trtnode.engines.tensorrt.labelling.operators import (
-    ABSENT_INPUTS,
-    ATTRIBUTES,
-    CONSTANT_INPUTS,
-    DATA_DEPENDENT,
     DTYPES,
-    FIRST_OUTPUT_ALONE,
-    FORBIDDEN_ATTRIBUTES,
-    RANKS,
-    SIZING_INPUTS,
-    UNDILATED,
 )
 from trtnode.partitioner.cut.labels import Verdict, label_nodes
 from trtnode.partitioner.cut.options import Allowance, PartitionOptions
@@ -34,25 +23,6 @@ def test_every_operator_of_the_table_is_taken_in_its_plain_form(op: str) -> None
     verdict = verdicts(BASE_CASES[op].replace("#", op), tuple(Allowance), OPSETS.get(op, 24))[op]
 
     assert verdict == Verdict()
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        ABSENT_INPUTS,
-        ATTRIBUTES,
-        CONSTANT_INPUTS,
-        DATA_DEPENDENT,
-        FIRST_OUTPUT_ALONE,
-        FORBIDDEN_ATTRIBUTES,
-        OPERATOR_RULES,
-        RANKS,
-        SIZING_INPUTS,
-        UNDILATED,
-    ],
-)
-def test_tables_are_about_operators_that_tensorrt_has(table: Any) -> None:
-    assert set(table) <= set(DTYPES)
 
 
 def test_nodes_of_which_nothing_is_known_are_labelled_without_an_exception() -> None:

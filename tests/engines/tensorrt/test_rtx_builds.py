@@ -16,7 +16,7 @@ from rtx_judges import asked
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.envelope import Device
 from trtnode.engines.backends.progress import Progress, listening
-from trtnode.engines.backends.registry import get_backend, resolve_engine
+from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.backends.shape_range import Profile, ShapeRange
 from trtnode.engines.errors import BuildError
 from trtnode.engines.tensorrt.labelling.parser import make_logger, new_builder, new_network
@@ -140,10 +140,3 @@ def test_each_set_of_targets_has_engines_of_its_own_in_the_cache(workshop: Works
         return compiled.engines_built, compiled.engines_cached
 
     assert [counts(), counts("sm86"), counts(), counts("sm86")] == [(1, 0), (1, 0), (0, 1), (0, 1)]
-
-
-def test_auto_stays_on_openvino_where_engines_can_only_be_built() -> None:
-    backend = get_backend("tensorrt-rtx")
-
-    assert backend.unavailable_reason() is None
-    assert (backend.cannot_run_reason(asked()), resolve_engine("auto")) == ("no GPU here", "openvino")

@@ -95,14 +95,6 @@ def test_plan_of_precisions_is_recalled_from_the_cache(
     assert reports[0]["precision"] == reports[1]["precision"]
 
 
-def test_engine_that_runs_here_is_checked_and_the_report_needs_no_word(
-    output: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["compile", str(DIGITS / "digits.onnx"), "-o", str(output), "--engine", "openvino", "--no-cache", "--json"])
-
-    assert "checked" not in json.loads(capsys.readouterr().out)["report"]
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -132,15 +132,6 @@ def test_simulated_engine_is_compared_at_its_first_load_alone(
     assert [(facts["segments"], facts["unchecked"], facts["rejected"]) for facts in loads] == [(1, 0, [])] * 2
 
 
-def test_simulated_engine_is_compared_at_each_load_where_nothing_is_kept(build: Build, jobs: InProcessWorker) -> None:
-    compiled = build(CHAIN)
-
-    for _ in range(2):
-        load_executable(compiled, trust=ANYONE)
-
-    assert jobs.calls.count("check_segments") == 2
-
-
 def test_simulated_engine_that_computes_something_else_is_never_used(
     build: Build, rtx: Simulation, cache: EngineCache, jobs: InProcessWorker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -255,24 +246,6 @@ def test_kernels_are_compiled_once_a_machine(
     assert compiled_at_first > 0
     assert again.compiled_kernels == 0
     assert answers(executable, compiled, floats(2, 4)) == []
-
-
-@pytest.mark.parametrize(
-    "machine", [{"gpu": simulated_gpu((8, 6))}, {"version": "1.7.2.1"}], ids=["another-gpu", "another-release"]
-)
-def test_kernels_of_another_machine_are_not_looked_at(
-    machine: dict[str, Any], build: Build, cache: EngineCache, simulate: Callable[..., Simulation]
-) -> None:
-    compiled = build(CHAIN)
-    executable = load_executable(compiled, trust=ANYONE, cache=cache)
-    executable.keep_kernels()
-    executable.close()
-
-    again = simulate(**{"version": RELEASE, "gpu": simulated_gpu(), **machine})
-    compiled = build(CHAIN)
-    load_executable(compiled, trust=ANYONE, cache=cache)
-
-    assert again.compiled_kernels > 0
 
 
 def test_damaged_kernels_are_ignored_with_one_line(

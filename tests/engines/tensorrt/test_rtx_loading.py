@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -12,19 +11,16 @@ import pytest
 
 from rtx_judges import asked
 from trtnode.engines.artifact.cache import EngineCache
-from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.registry import get_backend, resolve_engine
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.prepare import load_executable, prepare_model
 from trtnode.engines.cuda import devices
 from trtnode.engines.cuda.devices import Gpu
-from trtnode.engines.errors import EngineRejectedError
 from trtnode.engines.runtime import engine_loading
 from trtnode.engines.tensorrt import backend as backend_module
 from trtnode.engines.tensorrt.backend import TensorRtBackend
 from trtnode.engines.tensorrt.library import TENSORRT_RTX
-from trtnode.partitioner.graph.view import TensorSpec
 from workshop import Workshop
 
 rtx: Any = pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
@@ -85,15 +81,6 @@ def test_unsigned_engine_is_refused(
     assert "it has no signature, and engines of tensorrt-rtx need one: `trtnode sign` signs the file" in caplog.text
 
 
-def test_allowed_engine_reaches_the_library(compiled: pathlib.Path, place_gpu: Callable[[str], None]) -> None:
-    place_gpu("8.9")
-
-    executable = load_executable(compiled, trust=Trust.of((), ("tensorrt-rtx",)))
-
-    (rejected,) = executable.description["rejected"]
-    assert "signature" not in rejected  # it fails later, for want of CUDA
-
-
 def test_engine_for_other_gpus_is_not_loaded(
     compiled: pathlib.Path, place_gpu: Callable[[str], None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -103,43 +90,6 @@ def test_engine_for_other_gpus_is_not_loaded(
 
     assert executable.description["segments"] == 0
     assert "it was built for processor 'sm86,sm89'; here it is 'sm90'." in caplog.text
-
-
-@pytest.mark.parametrize("release", ["1.7.1.115", "1.7.2.0", "1.6.1.120"])
-def test_engine_of_another_release_is_not_loaded(release: str, place_gpu: Callable[[str], None]) -> None:
-    place_gpu("8.9")
-    backend = get_backend("tensorrt-rtx")
-    envelope = envelope_of(b"engine", release=release)
-
-    with pytest.raises(EngineRejectedError, match=rf"built for tensorrt-rtx version '{release}'; here it is '1\."):
-        envelope.verify(b"engine", "s", version=backend.version(), device=backend.device())
-
-
-def envelope_of(engine: bytes, *, release: str) -> Envelope:
-    backend = get_backend("tensorrt-rtx")
-    spec = TensorSpec(name="x", dtype=None, shape=None)
-    return Envelope(
-        backend="tensorrt-rtx",
-        backend_version=release,
-        platform="linux-x86_64",
-        device=backend.target_device(asked()),
-        precision_asked="fp32",
-        precision_effective="fp32",
-        options=backend.build_properties(asked()),
-        inputs=(spec,),
-        outputs=(spec,),
-        engine_sha256=hashlib.sha256(engine).hexdigest(),
-        segment_sha256="",
-        builder_version="",
-    )
-
-
-def test_library_without_its_module_says_how_to_install_it() -> None:
-    missing = dataclasses.replace(TENSORRT_RTX, module="no_such_module")
-
-    assert missing.unavailable_reason(missing.find(), None) == (
-        "TensorRT for RTX is not installed here. Install it: pip install 'trtnode[tensorrt-rtx]'."
-    )
 
 
 def test_machine_without_the_library_is_told_which_release_to_install(

@@ -10,16 +10,8 @@ import onnx
 import pytest
 
 from model_texts import parse
-from trtnode.engines.backends.registry import get_backend
-from trtnode.engines.build.library_verdicts import _known, ask_library
-from trtnode.engines.build.subprocess_worker import SubprocessWorker
-from trtnode.engines.build.whole_model import Reading
-from trtnode.engines.tensorrt.labelling.operator_rules import OPERATOR_RULES
 from trtnode.engines.tensorrt.labelling.parser import ask_parser, make_logger, new_builder, new_network
-from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, label_nodes
-from trtnode.partitioner.cut.options import PartitionOptions
-from trtnode.partitioner.model.loading import load_model
-from trtnode.partitioner.passes.clean_up import clean_up
+from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode
 
 rtx: Any = pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 
@@ -85,18 +77,3 @@ def test_one_logger_serves_the_whole_process_and_notes_are_no_errors() -> None:
 
     assert make_logger(rtx) is logger
     assert logger.last() is None
-
-
-def test_parser_refines_the_table(
-    write: Callable[[str], pathlib.Path], worker: SubprocessWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _known.clear()
-    monkeypatch.delitem(OPERATOR_RULES, "CumSum")  # which knows what the parser refuses
-    path = write("g (float x) => (float y) <int64 zero = {0}> { a = Relu(x) b = CumSum(a, zero) y = Tanh(b) }")
-    graph = clean_up(load_model(path))
-
-    rule = ask_library(get_backend("tensorrt-rtx"), Reading(graph=graph), PartitionOptions(), None, worker)
-    labels = label_nodes(graph, rule, PartitionOptions())
-    _known.clear()
-
-    assert [labels[node.name].supported for node in graph.nodes] == [True, False, True]

@@ -241,14 +241,6 @@ def test_fallback_of_int8_is_one_that_every_target_has(target: str, fallback: st
     assert [trial["precision"] for trial in tried if not trial["moved_back"]] == ["int8", fallback]
 
 
-def test_explain_names_the_node_the_type_and_the_targets(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", MODEL, "--engine", "tensorrt-rtx", "--targets", "sm75,sm86", "--no-cache", "--json"]) == 0
-
-    (native,) = json.loads(capsys.readouterr().out)["native"]
-    assert (native["node"], native["code"]) == ("gemm", "UNSUPPORTED_DTYPE")
-    assert native["detail"] == ("It is a Gemm in float32: sm75 can't compute that; sm80, sm86, sm89, sm120, sm121 can.")
-
-
 def test_compiled_model_runs_natively_where_a_target_lacks_the_type(
     compile_digits: Compile, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -257,11 +249,6 @@ def test_compiled_model_runs_natively_where_a_target_lacks_the_type(
     facts = json.loads(capsys.readouterr().out)
     assert (facts["segments"], facts["engines_built"]) == (2, 2)  # before and behind the Gemm
     assert [one["node"] for one in facts["report"]["native"]] == ["gemm"]
-
-
-def test_targets_of_another_engine_have_no_effect_and_explain_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    assert main(["explain", MODEL, "--engine", "openvino", "--targets", "sm75", "--no-cache", "--json"]) == 0
-    assert "Engine openvino lacks these options, so they have no effect: targets" in caplog.messages
 
 
 def quantized_file(workshop: Workshop, dtype: Any) -> pathlib.Path:

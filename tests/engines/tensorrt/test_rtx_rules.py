@@ -7,15 +7,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx.backend.test
 import onnx.numpy_helper
 import pytest
 
-from backend_suite import run_natively
 from model_texts import parse
-from rtx_judges import Outcome, judge
 from tensorrt_labels import IMAGE, verdicts
 from trtnode.engines.backends import library_jobs
 from trtnode.engines.backends.build_options import BuildOptions
@@ -37,7 +34,6 @@ EVERYTHING = tuple(Allowance)
 QUERY = "g (float16[1,2,3,{0}] q, float16[1,2,3,{0}] k) => (float16[1,2,3,{0}] y)"
 UNFUSED = r"Attention operation was not supported by a dedicated kernel|decompose_composite"
 CONSTANT = r"Quantized constant \(c\) is only allowed before DQ"
-DATA = pathlib.Path(onnx.backend.test.__file__).parent / "data" / "pytorch-operator"
 
 Ask = Callable[[str], str]
 
@@ -234,39 +230,6 @@ def test_attention_without_a_kernel_is_expanded_and_the_model_is_one_engine(work
     report = workshop.compile(source, engine="tensorrt-rtx").report
 
     assert (len(report.segments), [n.detail for n in report.native]) == (1, [])
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param("test_operator_chunk", id="Split"),
-        pytest.param("test_operator_conv", id="Conv"),
-        pytest.param("test_operator_max", id="Max"),
-        pytest.param("test_operator_permute2", id="Transpose"),
-        pytest.param("test_operator_reduced_mean", id="ReduceMean"),
-        pytest.param("test_operator_view", id="Reshape"),
-    ],
-)
-@pytest.mark.filterwarnings("ignore")
-def test_case_of_the_backend_suite_is_one_engine_and_runs_natively_with_its_answer(
-    case: str, worker: SubprocessWorker, tmp_path: pathlib.Path
-) -> None:
-    model, stored = DATA / case / "model.onnx", DATA / case / "test_data_set_0"
-    names = [value.name for value in onnx.load(model).graph.input]
-    values = [read(file) for file in sorted(stored.glob("input_*.pb"))]
-    feeds = dict(zip(names, values, strict=False))
-
-    judgement = judge(model, feeds, worker, tmp_path)
-
-    assert (judgement.outcome, judgement.refusals) == (Outcome.BUILT, ())
-    for result, file in zip(
-        run_natively(str(judgement.compiled), feeds), sorted(stored.glob("output_*.pb")), strict=True
-    ):
-        np.testing.assert_allclose(result, read(file), rtol=1e-3, atol=1e-5)
-
-
-def read(file: pathlib.Path) -> np.ndarray:
-    return onnx.numpy_helper.to_array(onnx.TensorProto.FromString(file.read_bytes()))
 
 
 def test_table_of_rtx_is_about_operators_that_the_parser_has() -> None:

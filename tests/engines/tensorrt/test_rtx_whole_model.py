@@ -7,10 +7,8 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from stand_in_workers import AnyWorker, CrashingWorker
 from trtnode.engines.artifact.cache import EngineCache
@@ -33,11 +31,6 @@ GIVEN_UP = """g (float[N,4] x) => (float[A,B] y) <int64 zero = {0}, int64 one = 
     a = Relu(x) bent = Reshape(a, target) [odd] s = Softsign(bent) y = Tanh(s)
 }"""
 """ONNX's inference gives up on the rank of ``bent`` and of all behind it."""
-STATIC = """g (float[6,4] x) => (float[A,B] y) <float power = {1.0}> {
-    sizes = Shape(x) wide = Cast<to = 1>(sizes) raised = Pow(wide, power) target = Cast<to = 7>(raised)
-    a = Relu(x) bent = Reshape(a, target) s = Softsign(bent) y = Tanh(s)
-}"""
-"""ONNX's inference knows no size of ``bent``, though all inputs are fixed."""
 ROWS = {"x": ShapeRange(min=(1, 4), opt=(2, 4), max=(8, 4))}
 
 
@@ -119,14 +112,6 @@ def test_parser_that_refuses_a_node_names_it_and_tells_the_shapes_before_it(
     assert (reading.refused, [spec.name for spec in reading.tensors]) == (name, ["a"])
 
 
-def test_rewriting_before_the_parse_does_not_hide_the_refused_node(workshop: Workshop) -> None:
-    graph = """g (float[2,2] x) => (float y) <float scale = {0.02}, uint8 zero = {0}> {
-        q = QuantizeLinear(x, scale, zero) a = DequantizeLinear(q, scale, zero) b = Det(a) y = Tanh(b)
-    }"""
-
-    assert read_model(rtx, workshop.write(graph)).refused == "b"
-
-
 def test_node_that_the_parser_misreads_is_refused_before_the_build(workshop: Workshop) -> None:
     graph = """g (float[1,3,2,2] x) => (float[1,3,1,1] y) <float[1,3,1,1] b>
     { a = Relu(x) b = MaxPool<kernel_shape = [1, 1], strides = [2, 2], ceil_mode = 1>(a) y = Relu(b) }"""
@@ -170,23 +155,10 @@ def test_model_whose_shapes_only_the_library_infers_is_one_engine(compile_rtx: C
     assert len(compiled.report.segments) == 1
 
 
-def test_explain_knows_the_librarys_shapes_too(workshop: Workshop) -> None:
-    partition, _ = partition_model(workshop.write(GIVEN_UP), CompileOptions(engine="tensorrt-rtx", shapes=(ROWS,)))
-
-    assert [len(segment.nodes) for segment in partition.segments] == [8]
-
-
 def test_profile_of_a_segment_behind_a_native_node_has_the_librarys_shapes(compile_rtx: Callable[..., Any]) -> None:
     compiled = compile_rtx(GIVEN_UP, ROWS, native=("Softsign",))
 
     assert [(n.node, n.code) for n in compiled.report.native] == [("odd", ReasonCode.USER_EXCLUDED)]
-    assert cut_of(compiled)[-1] == ["Tanh"]
-
-
-def test_fixed_inputs_need_no_profile_where_the_library_knows_what_follows(compile_rtx: Callable[..., Any]) -> None:
-    compiled = compile_rtx(STATIC, native=("Softsign",))
-
-    assert {n.code for n in compiled.report.native} == {ReasonCode.USER_EXCLUDED}
     assert cut_of(compiled)[-1] == ["Tanh"]
 
 
@@ -275,50 +247,6 @@ def test_sizes_that_a_request_decides_stay_the_tables_to_judge(
     assert native.code == ReasonCode.DYNAMIC_SHAPE
     assert "must be a constant or come from Shape" in native.detail
     assert counting.jobs.count("build") == len(compiled.report.segments)
-
-
-def two_lstms(size: int = 4) -> onnx.ModelProto:
-    """Two LSTMs whose states are slices of one tensor, which the parser takes and the builder does not."""
-    rng = np.random.default_rng(0)
-    constants: dict[str, np.ndarray] = {"direction": np.array([1])}
-    nodes, sequence = [], "x"
-    for index, layer in enumerate(("first", "second")):
-        for place, state in enumerate(("h", "c")):
-            begin, end, value = (f"{layer}_{state}_{part}" for part in ("begin", "end", "state"))
-            constants |= {begin: np.array([0, index, 0, place]), end: np.array([1, index + 1, size, place + 1])}
-            nodes.append(helper.make_node("Slice", ["states", begin, end], [f"{value}s"]))
-            nodes.append(helper.make_node("Squeeze", [f"{value}s", "last"], [value]))
-        shapes = {"w": (1, 4 * size, size), "r": (1, 4 * size, size), "b": (1, 8 * size)}
-        constants |= {f"{layer}_{n}": rng.normal(size=s).astype(np.float32) for n, s in shapes.items()}
-        inputs = [sequence, *(f"{layer}_{n}" for n in shapes), "", f"{layer}_h_state", f"{layer}_c_state"]
-        nodes.append(helper.make_node("LSTM", inputs, [f"{layer}_y"], layer, hidden_size=size))
-        nodes.append(helper.make_node("Squeeze", [f"{layer}_y", "direction"], [sequence := f"{layer}_rows"]))
-    constants["last"] = np.array([3])
-    nodes.append(helper.make_node("Tanh", [sequence], ["y"]))
-    floats = TensorProto.FLOAT
-    inputs = [("x", [1, 1, size]), ("states", [1, 2, size, 2])]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info(name, floats, shape) for name, shape in inputs],
-        [helper.make_tensor_value_info("y", floats, [1, 1, size])],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-
-
-def test_segment_that_the_builder_refuses_loses_one_node_in_few_builds(
-    worker: SubprocessWorker, compile_rtx: Callable[..., Any]
-) -> None:
-    counting = CountingWorker(worker)
-
-    compiled = compile_rtx(two_lstms(), by=counting)
-
-    (native,) = compiled.report.native
-    assert (native.node, native.code) == ("second", ReasonCode.BUILD_FAILED)
-    assert "It is refused together with the" in native.detail
-    assert sum(map(len, cut_of(compiled))) == compiled.report.nodes - 1
-    assert counting.jobs.count("build") <= 10
 
 
 def test_library_that_can_not_be_reached_is_asked_nothing_twice(pair: pathlib.Path, worker: SubprocessWorker) -> None:

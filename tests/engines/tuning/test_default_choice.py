@@ -15,7 +15,6 @@ from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.reference import ReferenceBackend
-from trtnode.engines.build.options import EVERY_ENGINE
 from trtnode.engines.tuning.timing import time_briefly
 from trtnode.partitioner.cut.labels import ReasonCode
 from workshop import Workshop
@@ -33,10 +32,6 @@ def compile_it(tune: Tune) -> Tune:
 
 def reasons(compiled: CompiledModel) -> set[str]:
     return {n.detail for n in compiled.report.native if n.code == ReasonCode.NOT_FASTER}
-
-
-def operators(compiled: CompiledModel) -> list[list[str]]:
-    return [[node.op_type for node in segment.nodes] for segment in compiled.report.segments]
 
 
 def test_engines_that_make_the_model_slower_go(compile_it: Tune, in_process: InProcessWorker) -> None:
@@ -92,16 +87,6 @@ def test_one_engine_is_measured_in_the_model_alone(
     assert "measured all native 1 ms, minimum cut 2 ms; all native is kept, with 0 of 1 engines" in caplog.text
 
 
-def test_second_compilation_measures_nothing(compile_it: Tune, in_process: InProcessWorker, cache: EngineCache) -> None:
-    first = compile_it(fast_middle(in_process), cache=cache)
-    clock = fast_middle(in_process)
-
-    second = compile_it(clock, cache=cache)
-
-    assert clock.asked == []
-    assert second.report.native == first.report.native
-
-
 def test_failure_after_the_whole_model_was_measured_keeps_that_choice(
     compile_it: Tune, in_process: InProcessWorker
 ) -> None:
@@ -133,17 +118,6 @@ def test_segment_of_unknown_sizes_has_no_estimate(workshop: Workshop, in_process
     built = [workshop.compile(s, engine="reference", worker=in_process, measure=False).report.segments for s in sources]
 
     assert [len(segments) for segments in built] == [0, 1]
-
-
-def test_all_engines_can_stay_unmeasured(
-    compile_it: Tune, in_process: InProcessWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = compile_it(in_process, all_engines=True)
-    monkeypatch.setenv(EVERY_ENGINE, "1")
-    by_environment = compile_it(in_process)
-
-    assert operators(asked) == operators(by_environment) == [["Relu", "Neg"], ["Abs", "Sqrt"], ["Tanh", "Neg"]]
-    assert "measure_candidates" not in in_process.calls
 
 
 class GpuBackend(ReferenceBackend):

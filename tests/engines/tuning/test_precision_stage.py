@@ -22,7 +22,6 @@ from trtnode.engines.errors import CalibrationTableError, MetricError, Precision
 from trtnode.engines.precision.options import Calibration, PrecisionOptions
 from trtnode.engines.tuning.accuracy_jobs import calibrate_to
 from trtnode.engines.tuning.timing import Timed
-from trtnode.partitioner.errors import UnknownOptionError
 from workshop import Workshop
 
 
@@ -36,13 +35,6 @@ def test_the_report_has_what_was_asked_found_and_tried(int8: CompiledModel) -> N
     assert found["calibration"]["samples"] == 160
     assert found["segments"] == [{"name": "segment_0", "effective": "int8", "nodes_asked": {"int8": 10}}]
     assert found["tried"][-1]["precision"] == "int8"
-
-
-def test_float32_has_no_block_in_the_report(workshop: Workshop, pair: pathlib.Path) -> None:
-    compiled = workshop.compile(pair)
-
-    assert "precision" not in compiled.report.as_json()
-    assert envelope(compiled)["node_precisions"] == {}
 
 
 def test_what_was_compiled_for_serving_tells_its_precision(
@@ -117,18 +109,6 @@ def test_a_second_compilation_neither_searches_nor_builds(
     assert envelope(second) == envelope(first)
 
 
-def test_other_samples_are_another_search(
-    workshop: Workshop, pair: pathlib.Path, vectors: Calibration, in_process: InProcessWorker, cache: EngineCache
-) -> None:
-    asked = precision_options("int8", calibration=vectors, min_cosine=0.9)
-    workshop.compile(pair, cache=cache, precision=asked)
-    np.savez(str(vectors.data), x=np.random.default_rng(9).normal(size=(40, 1, 4)).astype(np.float32))
-
-    workshop.compile(pair, cache=cache, precision=asked, worker=in_process)
-
-    assert {"build", "calibrate_to", "measure_accuracy"} <= set(in_process.calls)
-
-
 @pytest.mark.parametrize(
     ("engine", "asked", "message"),
     [
@@ -194,11 +174,6 @@ def test_a_precision_without_use_on_this_processor_is_told(
 
     told = [record.message for record in caplog.records if record.name == "trtnode.engines.tuning.precision_stage"]
     assert [sentence in message for message in told] == ([True] if sentence else [])
-
-
-def test_a_rule_about_an_unknown_operator_is_an_error(workshop: Workshop, pair: pathlib.Path) -> None:
-    with pytest.raises(UnknownOptionError, match="precision rule: 'Sofmax'"):
-        workshop.compile(pair, precision=precision_options("bf16", "op=Sofmax:fp32"))
 
 
 def test_a_metric_that_there_is_not_is_told_before_anything_is_built(

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
-import json
 import pathlib
-import types
 from collections.abc import Sequence
 
-import onnx
 import pytest
 
 from clock import FEEDS, Clock, Tune, table
 from comparison import AssertSame, RunPlainly
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.compiled_model import CompiledModel
-from trtnode.engines.artifact.temporary_folder import TemporaryFolder
-from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepare import load_executable, prepare_model
-from trtnode.engines.inputs.source import SourceModel
 from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.tuning.candidates import Candidate, SegmentTimes, choose, list_candidates
-from trtnode.engines.tuning.tuner import Tuner
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.cut.segments import cut
@@ -152,35 +143,6 @@ def test_engines_that_are_fast_alone_but_not_in_the_model_go(tune: Tune, in_proc
     )
 
 
-def test_report_says_what_was_measured(tune: Tune, in_process: InProcessWorker) -> None:
-    engines = {"segment_0": 3.0, "segment_1": 0.25, "segment_2": 3.0}
-
-    compiled = tune(Clock(in_process, engines, table({"": 5.0, "1": 4.0, "012": 6.0})))
-
-    tuning = {
-        "search": "thorough",
-        "candidates": [
-            {"name": "all native", "p50_ms": 5.0, "segments": []},
-            {"name": "one engine", "p50_ms": 4.0, "segments": ["segment_1"]},
-            {"name": "faster engines", "p50_ms": 4.0, "segments": ["segment_1"]},
-            {"name": "minimum cut", "p50_ms": 6.0, "segments": ["segment_0", "segment_1", "segment_2"]},
-        ],
-        "chosen": "one engine",
-        "segments": [
-            {"name": "segment_0", "engine_ms": 3.0, "native_ms": 1.0, "kept": False},
-            {"name": "segment_1", "engine_ms": 0.25, "native_ms": 1.0, "kept": True},
-            {"name": "segment_2", "engine_ms": 3.0, "native_ms": 1.0, "kept": False},
-        ],
-    }
-    told = compiled.report.as_json()["tuning"]
-    age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(told["measured_at"])
-    assert told == {**tuning, "measured_at": told["measured_at"], "load": told["load"]}
-    assert age < datetime.timedelta(minutes=10)
-    assert told["load"] >= 0
-    properties = {p.key: p.value for p in compiled.model.metadata_props}
-    assert json.loads(properties["trtnode.report"])["tuning"] == told
-
-
 def test_close_candidates_are_measured_again(tune: Tune, in_process: InProcessWorker) -> None:
     engines = {"segment_0": 3.0, "segment_1": 0.25, "segment_2": 0.5}
     clock = Clock(in_process, engines, table({"": 5.0, "1": 4.0, "12": 3.9, "012": 4.1}))
@@ -192,33 +154,3 @@ def test_close_candidates_are_measured_again(tune: Tune, in_process: InProcessWo
         {"one engine", "faster engines", "minimum cut"},
     ]
     assert compiled.report.tuning["chosen"] == "one engine"
-
-
-def test_cut_that_changes_is_measured_once_more_and_no_further(
-    source: pathlib.Path, in_process: InProcessWorker
-) -> None:
-    cut_twice, cut_once = (
-        partition_model(source, CompileOptions(partition=PartitionOptions(native_ops=ops)))[0]
-        for ops in (("Erf",), ("Abs",))
-    )
-    clock = Clock(in_process, dict.fromkeys(("segment_0", "segment_1", "segment_2"), 0.5), lambda s: 5 - len(s))
-    options = CompileOptions(engine="reference", tune=True)
-    context = CompileContext(
-        source=SourceModel(path=source, origin=source),
-        options=options,
-        engine="reference",
-        cache=None,
-        worker=clock,  # type: ignore[arg-type]
-        place=TemporaryFolder(),
-    )
-    tuner = Tuner(context)
-    compiled: CompiledModel = types.SimpleNamespace(model=onnx.load(source))
-
-    verdicts = [tuner.find_slow_nodes(cut, compiled) for cut in (cut_twice, cut_twice, cut_once, cut_twice)]
-
-    assert verdicts == [{}, {}, {}, {}]
-    assert len(clock.asked) == 2
-
-
-def test_untuned_report_says_nothing_of_tuning(workshop: Workshop, source: pathlib.Path) -> None:
-    assert "tuning" not in workshop.compile(source, native_ops=("Erf",)).report.as_json()

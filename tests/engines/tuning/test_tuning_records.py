@@ -10,15 +10,9 @@ import numpy as np
 import pytest
 
 from clock import FEEDS, GRAPH, Clock, Tune, fast_middle
-from comparison import AssertSame, RunPlainly
 from faulty_backends import UnreliableBackend
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
-from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.compile.prepare import prepare_model
-from trtnode.engines.errors import InvalidInputError
-from trtnode.engines.runtime.options import RunOptions
-from trtnode.partitioner.cut.options import PartitionOptions
 from workshop import Workshop
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning")]
@@ -51,18 +45,6 @@ def test_a_remembered_choice_is_measured_again_where_that_is_asked_for(
 
     assert clock.asked
     assert (again.engine, tune(third, cache=cache).engine, third.asked) == ("native", "native", [])
-
-
-def test_second_compilation_of_what_stays_native_builds_nothing(
-    tune: Tune, in_process: InProcessWorker, cache: EngineCache
-) -> None:
-    engines = dict.fromkeys(("segment_0", "segment_1", "segment_2"), 3.0)
-    tune(Clock(in_process, engines, lambda s: 1 + len(s)), cache=cache)
-    clock = Clock(in_process, engines, lambda s: 1 + len(s))
-
-    second = tune(clock, cache=cache)
-
-    assert (clock.asked, second.engines_built, second.engine) == ([], 0, "native")
 
 
 def test_refused_nodes_are_remembered_with_the_outcome(
@@ -162,27 +144,3 @@ def test_model_that_no_generated_input_fits_is_estimated(
 
     assert {n.code for n in compiled.report.native} == {"NOT_FASTER"}
     assert "it runs on no generated input. Give inputs that it runs on." in caplog.text
-
-
-def test_second_start_of_a_server_neither_builds_nor_measures(
-    source: pathlib.Path, cache: EngineCache, plain: RunPlainly, same: AssertSame, caplog: pytest.LogCaptureFixture
-) -> None:
-    options = CompileOptions(tune=True, partition=PartitionOptions(native_ops=("Erf",)))
-    prepare_model(source, options, cache, RunOptions(threads=1, shares_cores=True))
-
-    with caplog.at_level(logging.INFO):
-        executable = prepare_model(source, options, cache, RunOptions(threads=1, shares_cores=True))
-
-    assert executable.description["engines_built"] == 0
-    assert "measured" not in caplog.text
-    same(executable.run(FEEDS), plain(source, FEEDS))
-
-
-def test_given_inputs_that_do_not_fit_are_an_error_even_where_engines_are_cached(
-    tune: Tune, in_process: InProcessWorker, workshop: Workshop, cache: EngineCache
-) -> None:
-    tune(in_process, cache=cache, tune=False)
-    np.savez(workshop.folder / "samples.npz", x=np.zeros(3, np.float32))
-
-    with pytest.raises(InvalidInputError, match=r"samples\.npz: Input 'x' must be"):
-        tune(in_process, cache=cache, samples=workshop.folder / "samples.npz")

@@ -47,15 +47,6 @@ def demoted(partition: Partition, segments: Iterable[Segment]) -> Partition:
     return partition.demote({node.name: REFUSED for segment in segments for node in segment.nodes})
 
 
-def test_a_graph_is_labelled_and_cut() -> None:
-    result = partition(clean(RUNS), "Neg")
-
-    assert names(result.segments) == [["a", "b", "c"], ["e"], ["h", "y"]]
-    assert result.supported_nodes == 6
-    assert result.minimum_segments == 3
-    assert [name for name, verdict in result.labels.items() if not verdict.supported] == ["Neg:d", "Neg:f"]
-
-
 @pytest.mark.parametrize(
     ("least", "expected"),
     [
@@ -138,21 +129,6 @@ def test_the_report_after_a_refusal_has_both_the_possible_and_the_final_segments
     assert [n["code"] for n in report["native"]][:3] == ["BUILD_FAILED"] * 3
 
 
-def test_a_model_of_which_the_engine_takes_all_is_one_segment() -> None:
-    graph = clean(RUNS)
-
-    (segment,) = partition(graph).segments
-
-    assert segment.nodes == graph.nodes
-
-
-def test_a_model_of_which_the_engine_takes_nothing_has_no_segment() -> None:
-    result = partition_graph(clean(RUNS), lambda _: REFUSED, PartitionOptions())
-
-    assert result.segments == ()
-    assert (result.supported_nodes, result.minimum_segments) == (0, 0)
-
-
 @STEADY
 @given(data=st.data())
 def test_refusing_whole_segments_never_makes_more_of_them(data: st.DataObject) -> None:
@@ -188,17 +164,6 @@ def test_levels_of_segments_certify_them(data: st.DataObject) -> None:
     for name, before in zip(graph.names, graph.topology.predecessors, strict=True):
         levels.append(inside.get(name, max((levels[p] for p in before), default=0)))
     assert certifies(np.array(levels), graph.topology, np.array([*supported.values()], dtype=bool))
-
-
-@STEADY
-@given(data=st.data())
-def test_partitioning_twice_gives_the_same(data: st.DataObject) -> None:
-    text = data.draw(random_models(16))
-
-    one, other = (partition(clean(text), "Neg") for _ in range(2))
-
-    assert names(one.segments) == names(other.segments)
-    assert one.labels == other.labels
 
 
 def test_the_rule_is_asked_once_for_nodes_that_it_cannot_tell_apart() -> None:

@@ -69,24 +69,6 @@ def graphs(draw: st.DrawFn, most: int) -> tuple[Topology, list[bool]]:
     return topology(*reads, sizes=sizes), [choose.random() < 0.7 for _ in range(count)]
 
 
-def test_a_node_that_is_read_late_is_computed_late() -> None:
-    graph = topology((), (0,), (), (1, 2))
-
-    levels = place_nodes(graph, [True, False, True, True])
-
-    assert levels.tolist() == [1, 1, 2, 2]
-
-
-def test_the_larger_tensor_stays_inside() -> None:
-    # Node 2 can be with 0, which it reads, or with 4, which reads it; 0 > 1 > 3 (native) > 4 keeps those two apart.
-    def placed(first: int, second: int) -> int:
-        graph = topology((), (0,), (0,), (1,), (3, 2), sizes=[first, 4, second, 4, 4])
-        return place_nodes(graph, [True, True, True, False, True])[2]
-
-    assert placed(LARGE, 4) == 1
-    assert placed(4, LARGE) == 2
-
-
 def test_a_group_that_shares_a_level_moves_as_one() -> None:
     # 1 -> 2 -> 3 is a chain beside a native detour from 0 to 5; 4 is the detour, 5 reads the chain.
     graph = topology((), (), (1,), (2,), (0,), (4, 3), sizes=[4, LARGE, LARGE, LARGE, 4, 4])

@@ -9,7 +9,6 @@ import networkx
 import numpy as np
 import onnx
 import onnx_ir as ir
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -20,14 +19,6 @@ from trtnode.partitioner.cut.segments import Segment, cut
 from trtnode.partitioner.graph.view import Graph
 
 STEADY = settings(max_examples=60, derandomize=True)
-
-
-def chain(ops: Sequence[str]) -> str:
-    """A model of operators in a row, the first result named 0."""
-    lines = [f"v{i} = {op}({f'v{i - 1}' if i else 'x'})" for i, op in enumerate(ops)]
-    return f"""<ir_version: 10, opset_import: ["": 17]> g (float[3] x) => (float[3] v{len(ops) - 1}) {{
-        {chr(10).join(lines)}
-    }}"""
 
 
 def supported(graph: Graph) -> dict[str, bool]:
@@ -78,46 +69,6 @@ def groupings(members: Sequence[str], most: int) -> Iterator[list[list[str]]]:
             yield [*groups[:index], [first, *groups[index]], *groups[index + 1 :]]
         if len(groups) < most:
             yield [[first], *groups]
-
-
-@pytest.mark.parametrize(
-    ("ops", "expected"),
-    [
-        pytest.param(["Relu"] * 3, [("Relu:v0", "Relu:v1", "Relu:v2")], id="one-run-is-one-segment"),
-        pytest.param(["Relu", "Neg", "Abs"], [("Relu:v0",), ("Abs:v2",)], id="a-native-node-splits-its-neighbours"),
-        pytest.param(["Neg", "Relu", "Neg"], [("Relu:v1",)], id="native-ends-do-not-count"),
-        pytest.param(["Neg", "Neg"], [], id="nothing-to-cut"),
-        pytest.param(["Relu", "Neg"] * 3, [("Relu:v0",), ("Relu:v2",), ("Relu:v4",)], id="each-alternation-adds-one"),
-    ],
-)
-def test_a_chain_is_cut_at_native_nodes(ops: list[str], expected: list[tuple[str, ...]]) -> None:
-    graph = clean(chain(ops))
-
-    segments = segments_of(graph)
-
-    assert names(segments) == expected
-    assert [segment.name for segment in segments] == [f"segment_{i}" for i in range(len(expected))]
-    assert [segment.level for segment in segments] == list(range(1, len(expected) + 1))
-
-
-def test_branches_without_a_path_between_them_share_a_segment() -> None:
-    graph = clean("""<ir_version: 10, opset_import: ["": 17]> g (float[3] x, float[3] z) => (float[3] y, float[3] w) {
-        y = Relu(x)
-        w = Abs(z)
-    }""")
-
-    assert names(segments_of(graph)) == [("Relu:y", "Abs:w")]
-
-
-def test_a_native_detour_keeps_its_ends_apart() -> None:
-    graph = clean("""<ir_version: 10, opset_import: ["": 17]> g (float[3] x) => (float[3] y) {
-        a = Relu(x)
-        b = Neg(a)
-        c = Abs(a)
-        y = Add(b, c)
-    }""")
-
-    assert names(segments_of(graph)) == [("Relu:a",), ("Abs:c", "Add:y")]
 
 
 def test_a_captured_value_is_a_detour_too() -> None:
@@ -202,24 +153,6 @@ def test_no_segment_takes_the_name_of_a_node() -> None:
     segments = segments_of(graph)
 
     assert [segment.name for segment in segments] == ["segment_1", "segment_3"]
-
-
-def test_two_branches_that_merge_beside_a_native_path_make_no_cycle() -> None:
-    """The smallest graph that greedy merging along edges, without looking at paths, closes to a cycle."""
-    graph = clean("""<ir_version: 10, opset_import: ["": 17]> g (float[3] p, float[3] q) => (float[3] j) {
-        a = Relu(q)
-        c = Relu(a)
-        k = Neg(c)
-        x = Relu(p)
-        b = Relu(a)
-        n = Add(x, b)
-        j = Add(k, n)
-    }""")
-
-    segments = segments_of(graph)
-
-    assert is_legal(edges(graph), names(segments))
-    assert len(segments) == 2
 
 
 @STEADY

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_cases import Case
 from model_texts import clean, described, parse
 from plain_runtime import assert_equal, passes_checker, run
 from random_models import RANDOM_FEEDS, random_models
@@ -60,13 +59,6 @@ def test_a_part_has_the_names_types_and_opsets_of_its_source() -> None:
     assert described(model.graph.input) == ["%x[FLOAT, Nx3]", "%z[FLOAT, Nx3]"]
     assert described(model.graph.output) == ["%c[FLOAT, Nx3]"]
     assert described(model.graph.value_info) == ["%a[FLOAT, Nx3]", "%b[FLOAT, Nx3]"]
-
-
-def test_each_initializer_comes_along_once() -> None:
-    model = part(clean(MODEL), "a", "b", "c")
-
-    assert [t.name for t in model.graph.initializer] == ["w"]
-    assert onnx.numpy_helper.to_array(model.graph.initializer[0]).tolist() == [1, 2, 3]
 
 
 def test_inputs_and_outputs_are_in_the_order_asked_for() -> None:
@@ -159,20 +151,6 @@ def test_one_node_becomes_a_model_whose_inputs_are_all_given() -> None:
     onnx.checker.check_model(model, full_check=True)
     assert [v.name for v in model.graph.input] == ["x", "most"]
     assert_equal(run(model, {"x": np.float32([1, 2, 3]), "most": np.array(2, np.float32)}), [np.float32([1, 2, 2])])
-
-
-def test_stages_in_turn_compute_what_the_whole_model_does(case: Case) -> None:
-    source = parse(case.model)
-    graph = clean(source)
-    known = dict(case.feeds)
-    known |= {name: v.const_value.numpy() for name, v in graph.model.graph.initializers.items() if name not in known}
-
-    for nodes in stages(graph, case.native):
-        model = extract_model(graph, nodes, inputs=values_read(nodes), outputs=values_leaving(graph, nodes))
-        results = run(model, {v.name: known[v.name] for v in model.graph.input})
-        known |= zip((v.name for v in model.graph.output), results, strict=True)
-
-    assert_equal([known[v.name] for v in graph.outputs], run(source, case.feeds))
 
 
 @settings(max_examples=30, derandomize=True)

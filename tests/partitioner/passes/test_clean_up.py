@@ -21,7 +21,6 @@ from trtnode.partitioner.passes.clean_up import (
     lift_constants,
     remove_dead_nodes,
     remove_identities,
-    sort_nodes,
     state_axes,
 )
 
@@ -117,19 +116,6 @@ def test_trtnodes_are_not_dissolved() -> None:
 
     assert [node.op_type for node in graph.nodes] == ["TrtNode"]
     assert len(graph.model.functions) == 1
-
-
-def test_nodes_are_put_in_order() -> None:
-    model = view("""<ir_version: 10, opset_import: ["": 17]> g (float[3] x) => (float[3] y) {
-        a = Relu(x)
-        b = Neg(a)
-        y = Abs(b)
-    }""")
-    model.graph.insert_before(model.graph[0], [model.graph.remove(op := model.graph[2]) or op])
-
-    sort_nodes(model)
-
-    assert ops(model) == ["Relu", "Neg", "Abs"]
 
 
 def test_constant_nodes_become_initializers_except_where_they_are_outputs() -> None:

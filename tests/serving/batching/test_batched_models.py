@@ -87,12 +87,6 @@ def test_statistics_of_an_unknown_model_are_an_invalid_argument(shared: Running)
     fails_with("INVALID_ARGUMENT", lambda: shared.client.get_inference_statistics("two", "7"))
 
 
-def test_statistics_without_a_name_are_of_all_models(shared: Running) -> None:
-    found = shared.client.get_inference_statistics().model_stats
-
-    assert {stats.name for stats in found} >= {"two", "FLOAT", "STRING"}
-
-
 def test_the_configuration_says_how_a_model_is_batched(serve: Callable[..., Service]) -> None:
     keys = "max_batch_size: 8, max_queue_delay_us: 700, preferred_batch_sizes: [2, 4], max_queue_size: 9"
     service = serve(f"{keys}, timeout_ms: 5, priority_levels: 3", fake=Recorder(columns=4), extra="instances: 2")

@@ -193,18 +193,6 @@ def test_a_request_whose_client_leaves_never_runs(serve: Callable[..., Service])
     service.wait_for(lambda: service.sample("nv_inference_request_failure", reason="CANCELED") == 1)
 
 
-def test_a_request_whose_client_waits_no_longer_never_runs(serve: Callable[..., Service]) -> None:
-    service = serve()
-    service.block()
-
-    fails_with("DEADLINE_EXCEEDED", lambda: service.infer(1, client_timeout=0.1))
-    service.wait_for(lambda: service.waiting() == 0)
-    service.fake.gate.set()
-
-    assert service.infer(2) == [3]
-    assert service.fake.executed == [[0], [2]]
-
-
 def test_a_higher_priority_runs_first_and_equal_ones_keep_their_order(serve: Callable[..., Service]) -> None:
     service = serve("priority_levels: 2, max_batch_size: 1")
     service.block()

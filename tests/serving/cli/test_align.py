@@ -58,20 +58,6 @@ def test_align_names_it_as_json_too(
     assert (facts["aligned"], facts["first"]["name"], facts["first"]["stage"]) == (False, "probabilities", "segment_0")
 
 
-def test_values_that_do_not_diverge_have_no_column_for_marks(
-    tmp_path: pathlib.Path, inputs: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    compiled = tmp_path / "compiled.onnx"
-    assert main(["compile", str(DIGITS), "-o", str(compiled), "--all-engines", "--no-cache"]) == 0
-    capsys.readouterr()
-
-    assert align(compiled, inputs) == 0
-
-    heading = capsys.readouterr().out.splitlines()[2]
-    columns = [word.strip() for word in heading.split("┃")[1:-1]]
-    assert columns == ["value", "made by", "cosine", "max abs", "SQNR dB"]
-
-
 def test_align_of_a_right_model_ends_with_0(
     inputs: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,38 +66,6 @@ def test_align_of_a_right_model_ends_with_0(
 
     assert align(tmp_path / "compiled.onnx", inputs) == 0
     assert capsys.readouterr().out.startswith("No value diverges: 1 value compared, each equal to 60 dB or better.")
-
-
-def test_labels_beside_the_inputs_are_left_out(
-    inputs: pathlib.Path, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert main(["compile", str(DIGITS), "-o", str(tmp_path / "compiled.onnx")]) == 0
-    np.savez(tmp_path / "labelled.npz", label=np.zeros(3), **np.load(inputs))
-
-    assert align(tmp_path / "compiled.onnx", tmp_path / "labelled.npz") == 0
-    assert "Array 'label' is no input of the model; it is left out" in caplog.messages
-
-
-@pytest.mark.parametrize(
-    ("array", "sentence"),
-    [
-        pytest.param({"picture": np.zeros((1, 1, 8, 8), np.float32)}, "Input 'image' is missing", id="name"),
-        pytest.param({"image": np.zeros((1, 1, 9, 8), np.float32)}, "but is float32[1, 1, 9, 8]", id="shape"),
-        pytest.param({"image": np.zeros((1, 1, 8, 8))}, "but is float64[1, 1, 8, 8]", id="type"),
-    ],
-)
-def test_inputs_that_do_not_fit_are_told(
-    array: dict[str, np.ndarray],
-    sentence: str,
-    faulty: pathlib.Path,
-    tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    np.savez(tmp_path / "given.npz", **array)
-
-    assert align(faulty, tmp_path / "given.npz") == 1
-
-    assert sentence in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

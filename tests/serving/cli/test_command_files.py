@@ -80,25 +80,6 @@ def test_inputs_that_do_not_fit_are_refused_also_where_nothing_is_built(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        pytest.param("--min-cosine 2", "--min-cosine: 2 is no number from -1 up to 1", id="cosine"),
-        pytest.param("--min-cosine nan", "--min-cosine: nan is no number from -1 up to 1", id="nan"),
-        pytest.param("--min-top1-agreement 1.5", "1.5 is no number from 0 up to 1", id="agreement"),
-        pytest.param("--max-abs=-1", "--max-abs: -1 is no number from 0", id="difference"),
-        pytest.param("--max-abs much", "--max-abs: much is no number from 0", id="text"),
-    ],
-)
-def test_limits_out_of_their_range_are_usage_errors(
-    options: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = main(["compile", str(DIGITS), "-o", "x.onnx", "--precision", "bf16", *options.split()])
-
-    assert code == 2
-    assert message in capsys.readouterr().err
-
-
 def test_a_compiled_model_is_not_calibrated(
     here: pathlib.Path, cache: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

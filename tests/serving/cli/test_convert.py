@@ -36,16 +36,6 @@ def test_tensorrt_for_rtx_builds_what_it_writes(
     assert (code, facts["segments"], facts["report"]["native"]) == (0, 1, [])
 
 
-def test_convert_tells_what_it_wrote(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = tmp_path / "typed.onnx"
-
-    assert convert(DIGITS, "-o", output, "--precision", "int8", *SAMPLES) == 0
-
-    told = " ".join(capsys.readouterr().out.split())
-    assert told.startswith("Precision: int8 asked for, int8 in effect; budget: min_cosine 0.995.")
-    assert told.endswith(f"Wrote {output}, {output.stat().st_size:,} bytes, in int8.")
-
-
 def test_convert_prints_one_json_object(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "typed.onnx"
 

@@ -88,23 +88,6 @@ def test_a_user_without_home_folder_and_entry_runs_a_server(workplace: pathlib.P
     assert done.stderr.count("There is no engine cache") == 1
 
 
-@pytest.mark.parametrize("option", ["--cache ~nobodyatall/cache", "--cache file"])
-def test_a_cache_that_can_not_be_one_is_told_in_one_line(workplace: pathlib.Path, option: str) -> None:
-    (workplace / "file").touch()
-
-    done = run(workplace, *TRTNODE, "compile", "m.onnx", "-o", "c.onnx", *option.split())
-
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert done.returncode == (2 if "~" in option else 0)
-
-
-def test_without_home_the_cache_is_in_xdg_cache_home(workplace: pathlib.Path) -> None:
-    done = run(workplace, *TRTNODE, "compile", "m.onnx", "-o", "c.onnx", XDG_CACHE_HOME=str(workplace / "cache"))
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "cache/trtnode/machine.key" in written_in(workplace)
-
-
 def test_nothing_is_written_outside_the_cache(workplace: pathlib.Path) -> None:
     home = workplace / "home"
     in_home = {"HOME": str(home), "XDG_CACHE_HOME": str(workplace / "cache")}

@@ -72,23 +72,6 @@ def test_explain_says_what_only_a_compilation_can_tell(
     )
 
 
-def test_explain_names_the_cause_of_unknown_shapes_once(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = """<ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 3]> g (float[N, 3] x) => (float[A, B] y)
-    <int64[2] seven = {7, 3}> {
-        a = Reshape(x, seven) [scaler] b = ai.onnx.ml.Scaler <offset = [0.0], scale = [2.0]> (a)
-        c = Neg(b) d = Abs(c) y = Neg(d)
-    }"""
-    onnx.save(onnx.parser.parse_model(model), tmp_path / "scaled.onnx")
-
-    code = main(["explain", str(tmp_path / "scaled.onnx"), "--engine", "openvino", "--no-cache"])
-
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "UNKNOWN_SHAPE" in line]
-    assert code == 0
-    assert line == "UNKNOWN_SHAPE: 3 nodes (Abs, Neg), such as Neg:c"
-
-
 def test_explain_tells_many_causes_that_differ_in_names_alone_as_one(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -334,18 +317,6 @@ def test_run_answers_nan_natively_unless_engines_are_to(tmp_path: pathlib.Path) 
     assert answer([], "--nan", "engine") == in_engines
     assert answer(["--nan", "engine"]) == in_engines
     assert answer(["--nan", "engine"], "--nan", "native") == natively
-
-
-def test_run_natively_leaves_engines_alone(
-    cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    compiled = tmp_path / "compiled.onnx"
-    compile_digits(compiled, cache)
-    capsys.readouterr()
-
-    main(["run", str(compiled), "--native", "--inputs", str(TEST_SET), "--outputs", str(tmp_path / "out.npz")])
-
-    assert "0 engine segments" in capsys.readouterr().out
 
 
 def test_run_writes_strings_and_sequences(tmp_path: pathlib.Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import re
 
 import numpy as np
 import onnx
@@ -46,16 +45,6 @@ def test_explain_lists_layers_with_many_zeros_and_what_leaving_them_out_could_ga
     printed = capsys.readouterr().out
     assert "Zeros in weights" in printed
     assert "75%" in printed
-
-
-def test_the_page_lists_layers_with_many_zeros(pruned: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    assert main(["explain", str(pruned), "--no-cache", "--html", str(tmp_path / "page.html")]) == 0
-
-    page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    (section,) = re.findall(r"<h2>Zeros in weights</h2>.*?</section>", page, re.DOTALL)
-    cells = re.findall(r"<td[^>]*>(.*?)</td>", section)
-    assert ">pruned<" in cells[0]
-    assert cells[1:8] == ["MatMul", "[64, 64]", "75%", "25%", "25%", "25%", "yes"]
 
 
 def test_explain_says_in_one_sentence_that_the_kernels_are_missing(

@@ -80,54 +80,6 @@ def test_model_is_signed_in_place_unless_an_output_is_named(
     assert copy.read_bytes() != compiled.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
-    [
-        pytest.param(
-            ["keys", "generate", "-o", "{folder}/signer"], 2, "signer.pub: is there already, and keys are never",
-            id="keys-are-not-overwritten",
-        ),
-        pytest.param(
-            ["keys", "generate", "-o", "{folder}/gone/signer"], 2, "gone/signer: can't be written (No such file",
-            id="no-folder",
-        ),
-        pytest.param(
-            ["sign", "{model}", "--key", "{folder}/signer.pub"], 2, "signer.pub: is no Ed25519 private key",
-            id="public-key-signs-nothing",
-        ),
-        pytest.param(
-            ["sign", "{source}", "--key", "{folder}/signer"], 1, "digits.onnx: no node of it has an engine",
-            id="model-without-engines",
-        ),
-        pytest.param(
-            ["run", "{model}", "--inputs", "{inputs}", "--outputs", "y.npz", "--trust-key", "{folder}/gone.pub"], 2,
-            "gone.pub: can't be read", id="no-public-key",
-        ),
-        pytest.param(
-            ["sign", "{folder}/gone.onnx", "--key", "{folder}/signer"], 1, "gone.onnx: can't be read",
-            id="no-model",
-        ),
-    ],
-)  # fmt: skip
-def test_what_can_not_be_used_is_told_in_a_sentence(
-    arguments: list[str],
-    code: int,
-    sentence: str,
-    compiled: pathlib.Path,
-    key: pathlib.Path,
-    tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    places = {"folder": tmp_path, "model": compiled, "source": EXAMPLES / "digits.onnx"}
-    places["inputs"] = EXAMPLES / "test.npz"
-
-    assert main([argument.format(**places) for argument in arguments]) == code
-
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.count("\n") == 1
-
-
 def write_config(folder: pathlib.Path, model: pathlib.Path, trust: str) -> pathlib.Path:
     path = folder / "servable.yaml"
     path.write_text(f"models: [{{name: m, path: {model}}}]\ncache: {{dir: cache}}\ntrust: {trust}\n")

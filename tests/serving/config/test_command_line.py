@@ -26,14 +26,6 @@ def config_of(*arguments: object) -> ServableConfig:
     return config_from(given, given_options(given))
 
 
-def test_one_file_is_a_configuration_of_defaults(model: pathlib.Path) -> None:
-    config = config_of(model)
-
-    (served,) = config.models
-    assert (served.name, served.path, served.options.engine, served.options.precision) == ("two", model, "auto", "fp32")
-    assert (config.server.grpc.host, config.server.grpc.port, config.server.http.port) == ("127.0.0.1", 8001, 8002)
-
-
 def test_options_describe_the_model_and_the_ports(model: pathlib.Path) -> None:
     about_ports = ("--host", "0.0.0.0", "--port", 9001, "--http-port", 0)
     config = config_of(model, "--name", "sum", "--engine", "native", "--precision", "bf16", *about_ports)

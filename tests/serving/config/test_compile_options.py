@@ -84,12 +84,6 @@ def test_precision_keys_with_other_values_are_refused(
         load_config(write(MODEL + extra), {})
 
 
-def test_tuning_can_be_asked_for(write: Callable[[str | bytes], pathlib.Path]) -> None:
-    models = load_config(write(MODEL + "  tune: true\n"), {}).models
-
-    assert models[0].options.tune
-
-
 def test_initializers_become_constants_where_the_file_says_so(write: Callable[[str], pathlib.Path]) -> None:
     plain, frozen = write(MODEL), "  partition: {freeze_initializers: true}\n"
     without = load_config(plain, {}).models[0].options

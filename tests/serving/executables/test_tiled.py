@@ -24,7 +24,6 @@ from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.pipelines.tiles import TileAxis
 from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import ConfigError
-from trtnode.serving.executables import variants
 from trtnode.serving.executables.tiled import TiledExecutable
 from trtnode.serving.schema.pipeline import TilesConfig
 
@@ -249,17 +248,6 @@ def test_stages_behind_tiles_run_on_tiles(start: Starter, tmp_path: pathlib.Path
     pixels = np.random.default_rng(4).integers(0, 255, (1, 21, 13, 3), np.uint8)
 
     np.testing.assert_array_equal(infer(client, pixels, "classes"), pixels.argmax(3))
-
-
-def test_variants_may_take_tiles(start: Starter, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variants, "SECONDS", 0.05)
-    tiles = entry(tmp_path, CLASSES, "{tiles: {size: [8, 8], overlap: 2}}")
-    onnx.save(onnx.load(tmp_path / "m.onnx"), tmp_path / "n.onnx")
-    two = "variants: [{path: m.onnx, quality: 2}, {path: n.onnx, quality: 1}], latency_target_ms: 600000"
-    client = start(tiles.replace("path: m.onnx", two)).client
-    pixels = np.random.default_rng(5).standard_normal((2, 3, 9, 30)).astype(np.float32)
-
-    np.testing.assert_array_equal(infer(client, pixels, "classes"), pixels.argmax(1))
 
 
 def test_too_many_pixels_are_the_clients_fault(start: Starter, tmp_path: pathlib.Path) -> None:

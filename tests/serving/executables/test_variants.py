@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import queue
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -119,32 +118,10 @@ def test_every_port_names_the_variant_and_tells_its_figures(start: Starter, entr
     assert f"trtnode_variant_latency_seconds{labels}" in metrics
 
 
-@pytest.mark.parametrize("batching", ["null", "{max_batch_size: 4}"])
-def test_answers_of_a_stream_name_the_variant(start: Starter, entry: Callable[..., str], batching: str) -> None:
-    running = start(entry(TWO, GENEROUS, f"batching: {batching}"))
-    answers: queue.Queue[tuple[triton.InferResult, Exception | None]] = queue.Queue()
-
-    running.client.start_stream(lambda result, error: answers.put((result, error)))
-    for _ in range(2):
-        running.client.async_stream_infer("m", [zero()])
-    results = [answers.get(timeout=120) for _ in range(2)]
-    running.client.stop_stream()
-
-    assert [error for _, error in results] == [None, None]
-    assert [variant_of(result) for result, _ in results] == ["big", "big"]
-
-
 def test_the_page_of_a_model_explains_the_variant_that_was_chosen(start: Starter, entry: Callable[..., str]) -> None:
     running = start(entry(TWO.replace("0.8", "0.95"), GENEROUS))
 
     assert "small.onnx" in read(f"{running.http}/models/m/versions/1/explain")
-
-
-def test_a_model_without_variants_names_none(start: Starter, entry: Callable[..., str]) -> None:
-    running = start(entry("path: big.onnx"))
-
-    assert "trtnode_variant" not in running.client.infer("m", [zero()]).get_response().parameters
-    assert "variants" not in running.client.get_model_config("m").config.parameters
 
 
 def test_what_was_measured_is_kept_for_the_next_start(

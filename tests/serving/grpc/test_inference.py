@@ -257,16 +257,6 @@ def test_sizes_that_disagree_only_with_each_other_are_the_requests_fault(infer: 
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_bytes_that_are_no_message_do_not_disturb_the_server(shared: Running, infer: Infer) -> None:
-    with grpc.insecure_channel(shared.address) as channel:
-        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-        with pytest.raises(grpc.RpcError) as caught:
-            call(b"\xff\xff\xff\xff")
-
-    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert infer(request()).outputs
-
-
 def test_a_method_that_is_not_there_is_unimplemented(shared: Running) -> None:
     with grpc.insecure_channel(shared.address) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/NoSuchMethod")
@@ -302,19 +292,6 @@ def test_tritonclient_gets_back_what_it_sent_in_every_datatype(shared: Running, 
     np.testing.assert_array_equal(result, sent.astype(np.float32) if name == "BFLOAT16" else sent)
 
 
-@pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
-def test_compressed_requests_are_understood(shared: Running, algorithm: str) -> None:
-    inputs = triton_inputs(a=ROW, b=ROW)
-
-    result = shared.client.infer("two", inputs, compression_algorithm=algorithm)
-
-    assert result.as_numpy("sum").tolist() == [[2, 4, 6]]
-
-
-def test_concurrent_requests_get_their_own_answers(shared: Running) -> None:
-    assert all(ask_in_parallel(shared, 200))
-
-
 def test_concurrent_requests_to_an_engine_get_their_own_answers(start: Starter, models: pathlib.Path) -> None:
     running = start(f"- {{name: two, path: {models}/two.onnx, engine: openvino, instances: 3}}")
 
@@ -347,18 +324,3 @@ def test_a_run_that_fails_is_internal_and_the_server_goes_on(
     assert caught.value.message() == "onnxruntime: division by zero"
     assert "ModelInfer failed: onnxruntime: division by zero" in caplog.text
     assert running.client.infer("fake", inputs).as_numpy("y").tolist() == [1]
-
-
-def test_an_unexpected_error_tells_the_log_and_not_the_client(
-    start_fake: StartFake, fake: FakeExecutable, caplog: pytest.LogCaptureFixture
-) -> None:
-    running = start_fake()
-    fake.error = KeyError("secret detail")
-
-    with pytest.raises(InferenceServerException) as caught:
-        running.client.infer("fake", triton_inputs(x=np.zeros(1, np.float32)))
-
-    assert caught.value.status() == "StatusCode.INTERNAL"
-    assert caught.value.message() == "the server failed unexpectedly in ModelInfer; its log says why"
-    assert "secret detail" in caplog.text
-    assert "Traceback" in caplog.text

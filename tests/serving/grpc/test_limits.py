@@ -152,22 +152,3 @@ def test_a_message_above_the_limit_is_refused_and_one_below_is_not(start: Starte
     with pytest.raises(InferenceServerException) as caught:
         small.client.infer("FLOAT", sent)
     assert caught.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
-
-
-@pytest.mark.parametrize("instances", [1, 2])
-def test_as_many_requests_run_at_once_as_there_are_instances(
-    start_fake: StartFake, fake: FakeExecutable, instances: int
-) -> None:
-    running = start_fake(f"instances: {instances}")
-    fake.gate.clear()
-
-    with ThreadPoolExecutor(4) as pool:
-        x = given("x", np.zeros(1, np.float32))
-        answers = [pool.submit(running.client.infer, "fake", [x]) for _ in range(4)]
-        for _ in range(instances):
-            assert fake.started.acquire(timeout=120)
-        assert not fake.started.acquire(timeout=0.2)
-        fake.gate.set()
-
-    assert all(answer.result().as_numpy("y").tolist() == [1] for answer in answers)
-    assert fake.most_at_once == instances

@@ -73,11 +73,6 @@ def faults(outcomes: list[Outcome]) -> list[str]:
     return [f"{number}: {one.status}: {one.fault}" for number, one in enumerate(outcomes) if one.fault]
 
 
-def test_valid_requests_are_answered(channel: grpc.Channel, mutator: Mutator) -> None:
-    for request in mutator.valid:
-        assert channel.unary_unary(SERVICE + "ModelInfer")(request.SerializeToString(), timeout=ANSWER_S)
-
-
 def test_mutated_requests_have_a_status_of_the_table_and_leave_nothing_behind(
     channel: grpc.Channel, mutator: Mutator, caplog: pytest.LogCaptureFixture, eventually: Eventually
 ) -> None:
@@ -118,24 +113,3 @@ def test_mutated_requests_on_streams_are_all_answered_or_end_their_stream(
     assert faults(outcomes) == []
     assert {one.status for one in outcomes} == ({"OK"} if ending == "readable" else {"INVALID_ARGUMENT"})
     assert_still_right(channel)
-
-
-def test_a_seed_repeats_its_requests() -> None:
-    valid = valid_requests("r")
-
-    first, second = Mutator(valid, 1), Mutator(valid, 1)
-
-    assert [first.mutated(number) for number in range(50)] == [second.mutated(number) for number in range(50)]
-    assert Mutator(valid, 2).mutated(0) != first.mutated(0)
-
-
-def test_damage_is_done_to_bytes_and_to_fields() -> None:
-    mutator = Mutator(valid_requests("r"), SEED)
-    valid = {request.SerializeToString() for request in mutator.valid}
-    bodies = [mutator.mutated(number) for number in range(1000)]
-
-    unreadable = sum(not is_message(body) for body in bodies)
-    unchanged = sum(body in valid for body in bodies)
-
-    assert 100 < unreadable < 600
-    assert unchanged < 150

@@ -17,7 +17,7 @@ import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
 from tests.serving.conftest import FakeExecutable, Running, StartFake
-from tests.serving.grpc.conftest import METHOD, WAIT_S, RawStream, Stream, inputs, message, take
+from tests.serving.grpc.conftest import WAIT_S, RawStream, Stream, inputs, message, take
 from trtnode.protos import ModelInferRequest
 from trtnode.serving.grpc import owed
 
@@ -119,24 +119,6 @@ def test_cancelling_a_stream_drops_its_waiting_requests(start_fake: StartFake, f
     assert running.client.infer("fake", inputs()).as_numpy("y").tolist() == [1]
 
 
-def test_cancelled_requests_leave_the_queue_of_a_batched_model(start_fake: StartFake, fake: FakeExecutable) -> None:
-    running = start_fake("batching: {max_batch_size: 4, max_queue_delay_us: 0}")
-    fake.gate.clear()
-    fake.runs = 0
-    stream = Stream(running.client)
-    for number in range(20):
-        stream.send(number)
-    assert fake.started.acquire(timeout=WAIT_S)
-    eventually(lambda: running.server.in_flight == 8)
-
-    running.client.stop_stream(cancel_requests=True)
-    eventually(lambda: running.server.in_flight <= 4)  # only what is being executed
-    fake.gate.set()
-    eventually(lambda: running.server.in_flight == 0)
-
-    assert fake.runs <= 2
-
-
 def test_a_client_that_vanishes_leaves_nothing_behind(start_fake: StartFake, fake: FakeExecutable) -> None:
     running = start_fake()
     fake.gate.clear()
@@ -191,15 +173,6 @@ def test_streams_beyond_the_limit_are_refused(start_fake: StartFake) -> None:
         stream = Stream(third)
         stream.send()
         assert stream.next()
-
-
-def test_bytes_that_are_no_message_end_their_stream_alone(start_fake: StartFake) -> None:
-    running = start_fake()
-    with grpc.insecure_channel(running.address) as channel, pytest.raises(grpc.RpcError) as caught:
-        list(channel.stream_stream(METHOD)(iter([b"\xff\xff\xff\xff"])))
-
-    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert running.client.infer("fake", inputs()).as_numpy("y").tolist() == [1]
 
 
 def test_stopping_answers_what_is_in_flight_and_ends_idle_streams(start_fake: StartFake, fake: FakeExecutable) -> None:

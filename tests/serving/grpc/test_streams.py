@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 import grpc
 import numpy as np
 import pytest
-import tritonclient.grpc as triton
 
-from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
-from tests.serving.grpc.conftest import WAIT_S, RawStream, Stream, inputs, message, take
+from tests.serving.conftest import FakeExecutable, Starter, StartFake
+from tests.serving.grpc.conftest import WAIT_S, RawStream, Stream, message
 from trtnode.serving.grpc.streams import MAX_PENDING
 
 
@@ -29,23 +28,6 @@ def test_requests_of_one_stream_are_answered_by_their_ids(start_fake: StartFake)
     results = [stream.next() for _ in range(100)]
 
     assert {r.get_response().id: float(r.as_numpy("y")[0]) for r in results} == {str(n): n + 1.0 for n in range(100)}
-
-
-def test_one_stream_carries_requests_to_several_models(shared: Running) -> None:
-    with triton.InferenceServerClient(shared.address) as client:
-        stream = Stream(client)
-        for name, datatype in (("FLOAT", "FP32"), ("INT64", "INT64")):
-            x = triton.InferInput("x", [1, 2], datatype)
-            x.set_data_from_numpy(np.array([[1, 2]], triton_dtype(datatype)))
-            client.async_stream_infer(name, [x], request_id=name)
-        results = {result.get_response().model_name: result.as_numpy("y").tolist() for result in take(stream, 2)}
-        client.stop_stream()
-
-    assert results == {"FLOAT": [[1, 2]], "INT64": [[1, 2]]}
-
-
-def triton_dtype(datatype: str) -> type:
-    return {"FP32": np.float32, "INT64": np.int64}[datatype]
 
 
 def test_a_fast_request_overtakes_a_slow_one(start: Starter, fake: FakeExecutable) -> None:
@@ -125,33 +107,12 @@ def test_each_answer_is_marked_as_the_last_of_its_request(start_fake: StartFake,
         assert response.outputs
 
 
-def test_a_unary_answer_has_no_such_mark(start_fake: StartFake) -> None:
-    response = start_fake().client.infer("fake", inputs()).get_response()
-
-    assert not response.parameters
-
-
 def test_the_final_response_parameter_has_a_type(raw: Callable[..., RawStream]) -> None:
     stream = raw()
 
     stream.send(message(parameters={"triton_enable_empty_final_response": {"int64_param": 1}}))
 
     assert "'triton_enable_empty_final_response' should be a bool_param" in next(stream).error_message
-
-
-def test_half_closing_waits_for_every_answer(raw: Callable[..., RawStream], fake: FakeExecutable) -> None:
-    stream = raw()
-    fake.gate.clear()
-    for number in range(5):
-        stream.send(message(number))
-    stream.close()
-    assert fake.started.acquire(timeout=WAIT_S)
-
-    fake.gate.set()
-    answers = list(stream.call)
-
-    assert len(answers) == 5
-    assert stream.call.code() is grpc.StatusCode.OK
 
 
 def test_a_stream_without_requests_ends_well(raw: Callable[..., RawStream]) -> None:

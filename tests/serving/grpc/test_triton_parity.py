@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pathlib
-import queue
 import warnings
 from collections.abc import Iterator
 from types import ModuleType
@@ -141,23 +140,3 @@ def test_a_request_of_a_sequence_is_refused(port: ModuleType, client: Any, wish:
         client.infer("same_float", given(port, x=SCORES), **wish)
 
     assert status(error) in ("INVALID_ARGUMENT", "400")
-
-
-def test_an_error_in_a_stream_reaches_its_callback_and_the_stream_goes_on(running: Running) -> None:
-    answers: queue.Queue[tuple[Any, InferenceServerException | None]] = queue.Queue()
-    with tritonclient.grpc.InferenceServerClient(running.address) as client:
-        client.start_stream(callback=lambda result, error: answers.put((result, error)))
-        for model, x in (
-            ("nowhere", SCORES),
-            ("batched_same_float", SCORES[:0]),
-            ("same_float", SCORES.astype(np.float64)),
-        ):
-            client.async_stream_infer(model, given(tritonclient.grpc, x=x))
-            _, error = answers.get(timeout=120)
-            assert isinstance(error, InferenceServerException)
-        client.async_stream_infer("same_float", given(tritonclient.grpc, x=SCORES))
-        result, error = answers.get(timeout=120)
-        client.stop_stream()
-
-    assert error is None
-    assert np.array_equal(result.as_numpy("y"), SCORES, equal_nan=True)

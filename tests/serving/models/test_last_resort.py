@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import urllib.request
 from typing import Any
@@ -102,20 +101,3 @@ def test_such_a_model_is_refused_with_the_key_that_allows_it(
     eventually(lambda: entry().state == "UNAVAILABLE")
     assert "1 node (FlexAttention)" in entry().reason
     assert "`reference: true`" in entry().reason
-
-
-def test_commands_explain_compile_and_run_it(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, compiled, inputs, outputs = (
-        folder / name for name in ("attention.onnx", "compiled.onnx", "in.npz", "out.npz")
-    )
-    feeds = {"q": np.resize(X, (1, 1, 4, 8))}
-    np.savez(inputs, **feeds)
-
-    assert main(["explain", str(source), "--no-cache"]) == 0
-    assert "onnx.reference, which is slow, runs 1 node (FlexAttention)" in " ".join(capsys.readouterr().out.split())
-    assert main(["compile", str(source), "-o", str(compiled), "--no-cache", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["reference_nodes"] == 1
-    for model in (source, compiled):
-        assert main(["run", str(model), "--inputs", str(inputs), "--outputs", str(outputs)]) == 0
-        expected = ReferenceEvaluator(str(source)).run(None, feeds)
-        np.testing.assert_allclose(np.load(outputs)["y"], expected[0], rtol=1e-5, atol=1e-6)

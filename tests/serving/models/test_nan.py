@@ -35,17 +35,6 @@ def path(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "m.onnx"
 
 
-def test_nan_is_answered_natively_and_counted(start: Starter, path: pathlib.Path) -> None:
-    running = start(f"- {{name: m, path: {path}, engine: openvino}}\n")
-
-    assert answer(running, 1, -1) == [-1, 0]
-    assert native_answers(running) == []
-    assert answer(running, math.nan, -1) == [pytest.approx(math.nan, nan_ok=True), 0]
-    assert native_answers(running) == [
-        'trtnode_native_fallback_total{model="m",reason="non_finite_input",version="1"} 1.0'
-    ]
-
-
 def test_an_engine_answers_nan_where_the_model_says_so(start: Starter, path: pathlib.Path) -> None:
     running = start(f"- {{name: m, path: {path}, engine: openvino, nan: engine}}\n")
 

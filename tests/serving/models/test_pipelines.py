@@ -20,8 +20,8 @@ import onnx
 import pytest
 from tritonclient.utils import serialize_byte_tensor
 
-from tests.serving.conftest import Eventually, Starter, given
-from tests.serving.models.conftest import BRIGHTEST, COLOURS, PIPELINE, ask, encoded, labels
+from tests.serving.conftest import Starter, given
+from tests.serving.models.conftest import COLOURS, PIPELINE, ask, encoded, labels
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -207,27 +207,3 @@ def test_onnx_files_may_be_stages(start: Starter, entry: Callable[[str], str], t
     image = given("image", np.ones((1, 3, 8, 6), np.float32) * np.float32([1, 3, 2]).reshape(3, 1, 1))
 
     assert labels(client.infer("m", [image])) == ["red"]
-
-
-def test_every_version_of_a_model_gets_the_pipeline(
-    start: Starter, entry: Callable[[str], str], eventually: Eventually
-) -> None:
-    entry("", BRIGHTEST.replace("ReduceMean", "ReduceMin"), "versions/1")
-    running = start(entry(f"versions: all\n{textwrap.dedent(PIPELINE)}", folder="versions/2"))
-
-    for version in ("1", "2"):
-        eventually(lambda version=version: running.client.is_model_ready("m", version))
-        metadata = running.client.get_model_metadata("m", version)
-        assert [t.datatype for t in metadata.inputs] == ["BYTES"]
-
-
-def test_streams_take_images_too(start: Starter, entry: Callable[[str], str]) -> None:
-    client = start(entry(PIPELINE)).client
-    image = given("image", np.array([encoded("green")], object))
-    found: list[Any] = []
-
-    client.start_stream(lambda result, error: found.append(error or labels(result)))
-    client.async_stream_infer("m", [image])
-    client.stop_stream()
-
-    assert found == [["green"]]

@@ -266,17 +266,6 @@ def test_requests_in_flight_finish_on_the_old_version(start: Starter, fake: Fake
         assert old.result(120) == 1
 
 
-def test_an_old_version_is_freed_once_it_is_idle(start: Starter, fake: FakeExecutable, eventually: Eventually) -> None:
-    executables = [fake]
-    running = start("- {name: fake, path: fake.onnx, warmup: 0}", server=ADMIN, loader=lambda model: executables[-1])
-
-    executables.append(type(fake)())
-    running.client.load_model("fake")
-
-    eventually(lambda: fake.closed)
-    assert not executables[-1].closed
-
-
 def test_kernels_that_a_warm_up_has_compiled_are_kept(start: Starter, fake: FakeExecutable) -> None:
     start("- {name: fake, path: fake.onnx, warmup: 2}", loader=lambda model: fake)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import queue
 import re
 import resource
 import signal
@@ -38,58 +37,11 @@ SERVE = [sys.executable, "-m", "trtnode", "--log-level", "debug", "serve", "--co
 CALLERS = 64
 STOPPED_AFTER = 1000
 """Answers."""
-ASKED_MEANWHILE = 5000
-"""Requests of a load during which a model is loaded again and again."""
 STREAM_METHOD = f"/{SERVICE_NAME}/ModelStreamInfer"
 
 
 def infer(client: triton.InferenceServerClient, model: str = "fake", **options) -> list[float]:
     return client.infer(model, [given("x", np.zeros(1, np.float32))], **options).as_numpy("y").tolist()
-
-
-@pytest.mark.parametrize("status", ["CANCELLED", "DEADLINE_EXCEEDED"])
-def test_a_request_whose_client_leaves_while_it_waits_for_an_instance_never_runs(
-    start_fake: StartFake, fake: FakeExecutable, eventually: Eventually, status: str
-) -> None:
-    running = start_fake("instances: 1")
-    fake.gate.clear()
-
-    with ThreadPoolExecutor(1) as pool, triton.InferenceServerClient(running.address) as client:
-        first = pool.submit(infer, running.client)
-        assert fake.started.acquire(timeout=120)
-        x = given("x", np.zeros(1, np.float32))
-        errors: queue.Queue = queue.Queue()
-        options = {"client_timeout": 0.2} if status == "DEADLINE_EXCEEDED" else {}
-        call = client.async_infer("fake", [x], lambda result, error: errors.put(error), **options)
-        eventually(lambda: running.server.in_flight == 2)
-        if status == "CANCELLED":
-            call.cancel()
-        assert errors.get(timeout=120).status() == f"StatusCode.{status}"
-        eventually(lambda: running.server.in_flight == 1)  # the server knows it a moment later
-        fake.gate.set()
-        assert first.result(120) == [1]
-
-    eventually(lambda: running.server.in_flight == 0)
-    assert fake.runs == 1
-
-
-@pytest.mark.parametrize("rpc", ["ModelInfer", "ModelReady"])
-def test_calls_whose_message_never_comes_keep_nobody_else_waiting(start_fake: StartFake, rpc: str) -> None:
-    running, over = start_fake(), threading.Event()
-
-    def message_that_never_comes() -> Iterator[bytes]:
-        over.wait(120)
-        yield from ()
-
-    with grpc.insecure_channel(running.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
-        call = channel.stream_unary(f"/inference.GRPCInferenceService/{rpc}")
-        calls = [call.future(message_that_never_comes()) for _ in range(12)]
-
-        assert [infer(running.client) for _ in range(3)] == [[1]] * 3
-        assert running.client.is_server_ready()
-        assert running.client.is_model_ready("fake")
-        assert not any(one.done() for one in calls)
-        over.set()
 
 
 def test_a_message_that_says_it_has_two_gigabytes_is_refused_before_it_comes(shared: Running) -> None:
@@ -297,19 +249,3 @@ def test_a_signal_lets_full_streams_write_every_answer(launch: Callable[..., Pro
     ran = len(re.findall(r"ModelStreamInfer of \S+: OK in", ended_in_order(process)))
     assert len(right) == ran >= STOPPED_AFTER
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-
-
-def test_reloads_under_full_load_fail_no_request(launch: Callable[..., Process], body: bytes) -> None:
-    process = launch("native")
-    reloads = 0
-
-    with full_load(process, body) as pool, ThreadPoolExecutor(1) as other:
-        load = other.submit(pool.run, Level(callers=CALLERS, requests=ASKED_MEANWHILE), lambda _answers: None)
-        while not load.done():
-            process.asks.load_model("m")
-            reloads += 1
-
-    samples = load.result()
-    assert (samples.errors, samples.unanswered) == ({}, 0)
-    assert len(samples.latencies_ms) == ASKED_MEANWHILE
-    assert reloads > 1

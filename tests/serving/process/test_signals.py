@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pathlib
-import queue
 import re
-import shutil
 import signal
-import socket
 import sys
 import time
 import urllib.request
@@ -21,7 +18,6 @@ from tritonclient.utils import InferenceServerException
 
 from tests.serving.server_process import SERVE, ServerProcess
 
-SERVE_ANYWHERE = [*SERVE[:-1], "--port", "0", "--http-port", "0"]
 DRIVER = """
 import logging, pathlib, sys, time
 from tests.serving.conftest import given
@@ -52,7 +48,6 @@ sys.exit(run_until_signal(config, Server(config, load)))
 """
 SLOW = [sys.executable, "-c", DRIVER.format(load="pass")]
 EXAMPLE = pathlib.Path(__file__).parents[3] / "examples" / "digits"
-NEVER_LOADS = [sys.executable, "-c", DRIVER.format(load="say('loading'); time.sleep(60)")]
 
 
 @pytest.fixture
@@ -131,46 +126,6 @@ def test_the_example_is_served_by_an_engine_that_is_built_once(launch: Iterator,
     assert builds == ["1.0", "0.0"]
 
 
-def test_a_model_of_another_interface_than_promised_is_not_served(
-    launch: Iterator, models: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    version = tmp_path / "models" / "m" / "1"
-    version.mkdir(parents=True)
-    shutil.copy(models / "two.onnx", version / "model.onnx")
-    (version.parent / "config.pbtxt").write_text('input { name: "c" dims: 3 }')
-
-    code, log = launch(command=[*SERVE_ANYWHERE, "--model-repository"], config=tmp_path / "models").ended()
-
-    assert code == 1
-    assert "Model 'm' has another interface than configured: input 'c' is missing; there are 'a', 'b' (" in log
-    assert "m/config.pbtxt:1)." in log
-
-
-def test_a_busy_port_is_one_sentence_and_exit_code_2(launch: Iterator) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        code, log = launch(port=port).ended()
-
-    assert code == 2
-    assert log == (
-        f"trtnode: can't listen on 127.0.0.1:{port} (Address already in use); "
-        "change server.grpc.port (--port) or server.grpc.host (--host), or stop what uses the port.\n"
-    )
-
-
-def test_open_streams_do_not_keep_the_server_from_ending(launch: Iterator) -> None:
-    process = launch()
-    answers: queue.Queue = queue.Queue()
-    with process.client() as client:
-        client.start_stream(lambda result, error: answers.put((result, error)))
-        client.async_stream_infer("m", ones())
-        assert answers.get(timeout=120)[0].as_numpy("sum").tolist() == [[2, 2, 2]]
-
-        code, log = process.end()
-        assert code == 0, log
-        assert answers.get(timeout=120)[1].status() == "StatusCode.UNAVAILABLE"
-
-
 def test_a_second_signal_ends_a_server_that_still_waits(launch: Iterator) -> None:
     process = launch(command=SLOW, server="shutdown_grace_s: 60")
     with process.client() as client, ThreadPoolExecutor(1) as pool:
@@ -196,14 +151,6 @@ def test_requests_that_outlast_the_grace_time_are_told_and_exit_code_1(launch: I
             answer.result(120)
     assert code == 1
     assert "1 requests are cut off: they did not finish within 0.3 s" in log
-
-
-def test_a_signal_while_a_model_loads_ends_the_server_at_once(launch: Iterator) -> None:
-    process = launch(command=NEVER_LOADS, server="shutdown_grace_s: 60")
-    process.wait_for("loading")
-
-    code, log = process.end(timeout_s=10)
-    assert code == 0, log
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf import descriptor_pool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
@@ -23,11 +23,6 @@ SERVICE = "inference.GRPCInferenceService"
 
 def health(channel: grpc.Channel, service: str = "") -> int:
     return health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service)).status
-
-
-def test_a_loaded_server_is_live_and_ready(shared: Running) -> None:
-    assert shared.client.is_server_live()
-    assert shared.client.is_server_ready()
 
 
 def test_server_metadata_announces_only_what_is_there(shared: Running) -> None:
@@ -58,11 +53,6 @@ def test_model_metadata_speaks_the_words_of_the_protocol(shared: Running) -> Non
         ("product", "FP32", [-1, 3]),
         ("size", "INT64", [2]),
     ]
-
-
-@pytest.mark.parametrize(("version", "code"), [("2", "NOT_FOUND"), ("x", "INVALID_ARGUMENT")])
-def test_model_metadata_of_a_version_that_is_not_there(shared: Running, version: str, code: str) -> None:
-    assert refusal(lambda: shared.client.get_model_metadata("two", version))[0] == code
 
 
 def test_model_metadata_of_an_unknown_model_is_not_found(shared: Running) -> None:
@@ -105,25 +95,6 @@ def test_reflection_lists_every_service(channel: grpc.Channel) -> None:
         "grpc.reflection.v1alpha.ServerReflection",
         SERVICE,
     ]
-
-
-@pytest.mark.parametrize(
-    ("symbol", "file", "message"),
-    [
-        (SERVICE, "inference.proto", "ModelInferRequest"),
-        ("inference.ModelInferRequest", "inference.proto", "ModelInferRequest"),
-        ("grpc.health.v1.Health", "grpc_health/v1/health.proto", "HealthCheckRequest"),
-    ],
-)
-def test_reflection_describes_services_and_messages(
-    channel: grpc.Channel, symbol: str, file: str, message: str
-) -> None:
-    response = reflect(channel, file_containing_symbol=symbol)
-
-    (data,) = response.file_descriptor_response.file_descriptor_proto
-    described = descriptor_pb2.FileDescriptorProto.FromString(data)
-    assert described.name == file
-    assert message in [item.name for item in described.message_type]
 
 
 def test_a_client_can_call_with_reflection_alone(channel: grpc.Channel) -> None:

@@ -95,19 +95,6 @@ def test_a_stop_gives_up_on_requests_after_the_grace_time(
     assert "1 requests are cut off: they did not finish within 0.2 s" in caplog.text
 
 
-def test_a_request_whose_client_gave_up_leaves_nothing_behind(start_fake: StartFake, fake: FakeExecutable) -> None:
-    running = start_fake()
-    fake.gate.clear()
-
-    with pytest.raises(InferenceServerException) as caught:
-        infer(running.client, client_timeout=0.3)
-    fake.gate.set()
-
-    assert caught.value.status() == "StatusCode.DEADLINE_EXCEEDED"
-    wait_until(lambda: running.server.in_flight == 0)
-    assert infer(running.client).tolist() == [1]
-
-
 @pytest.mark.parametrize(("section", "option"), [("grpc", "--port"), ("http", "--http-port")])
 def test_a_busy_port_is_told_with_its_setting(
     start_fake: StartFake, start: Starter, fake: FakeExecutable, section: str, option: str

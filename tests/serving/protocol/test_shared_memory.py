@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pathlib
 import uuid
@@ -12,10 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
-import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import serialize_byte_tensor
 
-from tests.serving.conftest import Running, refusal
+from tests.serving.conftest import refusal
 from tests.serving.protocol.conftest import Memory, X, output, tensor
 from trtnode.serving.protocol import shared_memory
 from trtnode.serving.protocol.shared_memory import MAX_REGIONS
@@ -152,22 +150,6 @@ def test_shared_memory_works_in_streams(client: triton.InferenceServerClient, me
     assert sum(error is None for _, error in answers) == 2
     assert memory.read(12, 512) == memory.read(12, 1024) == x.tobytes()
     assert any("Unable to find shared memory region: 'nowhere'" in str(error) for _, error in answers)
-
-
-def test_shared_memory_works_with_the_asyncio_client(
-    with_memory: Running, client: triton.InferenceServerClient, memory: Memory
-) -> None:
-    x = X.astype(np.float32)
-    memory.write(x.tobytes())
-
-    async def exchange() -> list:
-        async with triton_aio.InferenceServerClient(with_memory.address) as other:
-            await other.register_system_shared_memory("async", memory.key, memory.byte_size)
-            result = await other.infer("FLOAT", [tensor("x", x.shape, "FP32", "async", 12)])
-            await other.unregister_system_shared_memory("async")
-            return result.as_numpy("y").tolist()
-
-    assert asyncio.run(exchange()) == x.tolist()
 
 
 def test_the_status_lists_regions_as_they_were_registered(client: triton.InferenceServerClient, memory: Memory) -> None:

@@ -266,10 +266,6 @@ def test_there_is_no_cuda_shared_memory(client: triton.InferenceServerClient) ->
     assert refusal(lambda: client.get_cuda_shared_memory_status("r"))[0] == "NOT_FOUND"
 
 
-def test_an_unknown_region_has_no_status(client: triton.InferenceServerClient) -> None:
-    assert refusal(lambda: client.get_system_shared_memory_status("r"))[0] == "NOT_FOUND"
-
-
 def test_shared_memory_is_announced_where_it_is_on(client: triton.InferenceServerClient, shared: Running) -> None:
     extensions = client.get_server_metadata().extensions
 

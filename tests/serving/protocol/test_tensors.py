@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from trtnode.partitioner.graph.view import TensorSpec
-from trtnode.protos import InferTensorContents, ModelInferRequest, ModelInferResponse
+from trtnode.protos import InferTensorContents, ModelInferRequest
 from trtnode.serving.errors import InvalidOutputError, InvalidRequestError, UnservableModelError
 from trtnode.serving.protocol import tensors
 from trtnode.serving.protocol.shared_memory import RegionTable
@@ -237,22 +237,6 @@ def test_a_model_that_the_protocol_cannot_carry_is_refused(inputs: list[Any], ou
         WireSignature.of("m", inputs, outputs)
 
 
-def test_a_request_becomes_arrays_by_name() -> None:
-    signature = WireSignature.of(
-        "m",
-        [spec("a", onnx_ir.DataType.FLOAT), spec("b", onnx_ir.DataType.INT64, ())],
-        [spec("y", onnx_ir.DataType.FLOAT)],
-    )
-    request = ModelInferRequest(raw_input_contents=[np.int64(7).tobytes(), np.ones((1, 3), np.float32).tobytes()])
-    request.inputs.add(name="b", datatype="INT64")
-    request.inputs.add(name="a", datatype="FP32", shape=[1, 3])
-
-    feeds = tensors.read_inputs(request, request.raw_input_contents[:], signature, NO_MEMORY)
-
-    assert feeds["b"] == 7
-    assert feeds["a"].tolist() == [[1, 1, 1]]
-
-
 def test_surplus_raw_contents_are_refused() -> None:
     signature = WireSignature.of("m", [spec("a", onnx_ir.DataType.BOOL, ())], [spec("y", onnx_ir.DataType.FLOAT)])
     request = ModelInferRequest(raw_input_contents=[b"\1", b"surplus"])
@@ -260,21 +244,6 @@ def test_surplus_raw_contents_are_refused() -> None:
 
     with pytest.raises(InvalidRequestError, match="raw_input_contents has 2 items, but 1 inputs take one"):
         tensors.read_inputs(request, request.raw_input_contents[:], signature, NO_MEMORY)
-
-
-def test_outputs_are_written_raw_and_in_order() -> None:
-    response = ModelInferResponse()
-    arrays = [np.zeros((1, 3), np.float32), np.array(5)]
-    signature = WireSignature.of("m", [], [spec("y", onnx_ir.DataType.FLOAT), spec("n", onnx_ir.DataType.INT64, ())])
-
-    tensors.write_outputs(response, signature.outputs, arrays, {})
-
-    assert [(out.name, out.datatype, list(out.shape)) for out in response.outputs] == [
-        ("y", "FP32", [1, 3]),
-        ("n", "INT64", []),
-    ]
-    assert list(response.raw_output_contents) == [bytes(12), np.int64(5).tobytes()]
-    assert not any(out.HasField("contents") for out in response.outputs)
 
 
 def test_a_model_that_takes_more_strings_than_a_request_may_have_is_not_served() -> None:

@@ -151,17 +151,6 @@ def test_large_tensors_travel_as_they_are(client: triton.InferenceServerClient) 
     assert np.array_equal(client.infer("FLOAT", [tensor("x", x)]).as_numpy("y"), x)
 
 
-def test_special_floats_travel_both_ways(client: triton.InferenceServerClient) -> None:
-    x = np.array([[np.nan, np.inf, -np.inf]], np.float32)
-    wish = triton.InferRequestedOutput("y", binary_data=False)
-
-    raw = client.infer("FLOAT", [tensor("x", x)]).as_numpy("y")
-    in_json = client.infer("FLOAT", [tensor("x", x, binary=False)], outputs=[wish]).as_numpy("y")
-
-    assert np.array_equal(raw, x, equal_nan=True)
-    assert np.array_equal(in_json, x, equal_nan=True)
-
-
 @pytest.mark.parametrize("form", ["in", "behind"])
 def test_outputs_come_as_asked_in_the_order_of_the_model(client: triton.InferenceServerClient, form: str) -> None:
     binary = form == "behind"
@@ -183,13 +172,6 @@ def test_inputs_may_be_in_json_and_behind_it(client: triton.InferenceServerClien
     assert client.infer("two", inputs).as_numpy("sum").tolist() == [[2, 4, 6]]
 
 
-def test_a_version_may_be_named(client: triton.InferenceServerClient) -> None:
-    assert client.infer("two", rows(), model_version="1").get_response()["model_version"] == "1"
-    code, text = refusal(lambda: client.infer("two", rows(), model_version="9"))
-
-    assert (code, text) == ("404", "Request for unknown model: 'two' version 9 is not found; it has 1")
-
-
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
 def test_requests_may_be_compressed(client: triton.InferenceServerClient, algorithm: str) -> None:
     result = client.infer(
@@ -197,12 +179,6 @@ def test_requests_may_be_compressed(client: triton.InferenceServerClient, algori
     )
 
     assert result.as_numpy("sum").tolist() == [[2, 4, 6]]
-
-
-def test_requests_of_many_greenlets_are_answered(client: triton.InferenceServerClient) -> None:
-    pending = [client.async_infer("two", rows(), request_id=str(number)) for number in range(20)]
-
-    assert [one.get_result().get_response()["id"] for one in pending] == [str(number) for number in range(20)]
 
 
 def test_the_asyncio_client_works(shared: Running) -> None:
@@ -243,20 +219,6 @@ def test_a_model_that_is_not_there_is_not_ready_and_not_found(client: triton.Inf
     assert refusal(lambda: client.get_model_metadata("none"))[0] == "404"
     assert refusal(lambda: client.get_model_config("none"))[0] == "404"
     assert refusal(lambda: client.get_inference_statistics("none"))[0] == "400"
-
-
-def test_requests_are_counted_like_those_of_grpc(start_fake: StartFake, connect: Connect) -> None:
-    running = start_fake()
-    client = connect(running)
-    for _ in range(3):
-        client.infer("fake", [tensor("x", np.zeros(1, np.float32))])
-    refusal(lambda: client.infer("fake", [tensor("y", np.zeros(1, np.float32))]))
-
-    (stats,) = client.get_inference_statistics("fake", "1")["model_stats"]
-
-    assert (stats["inference_count"], stats["inference_stats"]["success"]["count"]) == (3, 3)
-    assert stats["inference_stats"]["fail"]["count"] == 1
-    assert len(client.get_inference_statistics()["model_stats"]) == 1
 
 
 def test_priority_and_timeout_reach_the_queue(
@@ -320,21 +282,6 @@ def test_tensors_travel_in_shared_memory(with_memory: Running, connect: Connect,
     assert refusal(lambda: client.infer("FLOAT", [x]))[0] == "404"
 
 
-def test_half_floats_travel_in_shared_memory_too(with_memory: Running, connect: Connect, region: pathlib.Path) -> None:
-    client = connect(with_memory)
-    values = np.array([[1, 2, 3]], ml_dtypes.bfloat16)
-    region.write_bytes(values.tobytes().ljust(4096, b"\0"))
-    client.register_system_shared_memory("half", f"/{region.name}", 4096)
-    x, y = triton.InferInput("x", [1, 3], "BF16"), triton.InferRequestedOutput("y")
-    x.set_shared_memory("half", values.nbytes)
-    y.set_shared_memory("half", values.nbytes, offset=64)
-
-    client.infer("BFLOAT16", [x], outputs=[y])
-
-    client.unregister_system_shared_memory()
-    assert region.read_bytes()[64 : 64 + values.nbytes] == values.tobytes()
-
-
 def test_there_is_no_cuda_shared_memory(with_memory: Running, connect: Connect) -> None:
     client = connect(with_memory)
 
@@ -343,21 +290,6 @@ def test_there_is_no_cuda_shared_memory(with_memory: Running, connect: Connect) 
     assert (code, "no CUDA shared memory" in text) == ("501", True)
     assert client.get_cuda_shared_memory_status() == []
     client.unregister_cuda_shared_memory()
-
-
-def test_log_and_trace_settings_are_read_and_changed(with_memory: Running, connect: Connect) -> None:
-    client = connect(with_memory)
-
-    before = client.get_log_settings()
-    changed = client.update_log_settings({"log_verbose_level": 1})
-    restored = client.update_log_settings({"log_verbose_level": 0, "log_info": before["log_info"],
-                                           "log_warning": before["log_warning"]})  # fmt: skip
-
-    assert changed["log_verbose_level"] == 1
-    assert restored == before
-    assert client.get_trace_settings()["trace_level"] == ["OFF"]
-    assert client.update_trace_settings("two", {"trace_level": ["OFF"]})["trace_level"] == ["OFF"]
-    assert refusal(lambda: client.update_trace_settings(settings={"trace_level": ["LOUD"]}))[0] == "400"
 
 
 def test_changes_of_the_server_are_off_by_default(client: triton.InferenceServerClient) -> None:

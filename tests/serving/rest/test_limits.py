@@ -17,7 +17,6 @@ import pytest
 
 from tests.serving.conftest import Eventually, FakeExecutable, Running, Starter, StartFake
 from tests.serving.rest.conftest import INFER, call, fake_request, refusal, request
-from trtnode.serving.errors import AddressError
 from trtnode.serving.rest import body as request_body
 from trtnode.serving.rest.bounded_protocol import BoundedProtocol
 
@@ -168,38 +167,6 @@ def test_a_request_whose_client_leaves_is_never_executed(
     assert fake.runs == runs + 1
 
 
-def test_a_client_that_does_not_read_its_answer_disturbs_nobody(small: Running) -> None:
-    body, headers = fake_request(250_000)
-    with socket.create_connection(("127.0.0.1", small.server.http_port)) as lazy:
-        for _ in range(3):
-            lazy.sendall(on_the_wire(body, headers))
-
-        assert call(small, "/v2/models/fake/infer", body, **headers)[0] == 200
-
-
-def test_requests_beyond_the_limit_are_refused_and_counted(start_fake: StartFake, fake: FakeExecutable) -> None:
-    running = start_fake(server="limits: {max_requests: 1}")
-    body, headers = fake_request(1)
-    fake.gate.clear()
-    statuses: list[int] = []
-    path = "/v2/models/fake/infer"
-    thread = threading.Thread(target=lambda: statuses.append(call(running, path, body, **headers)[0]))
-    thread.start()
-    assert fake.started.acquire(timeout=120)
-
-    status, text = refusal(running, path, body, **headers)
-
-    assert (status, "server.limits.max_requests" in text) == (503, True)
-    assert 'trtnode_rejected_requests_total{model="fake",reason="max_requests",version="1"} 1.0' in metrics(running)
-    fake.gate.set()
-    thread.join()
-    assert statuses == [200]
-
-
-def metrics(running: Running) -> str:
-    return call(running, "/metrics")[2].decode()
-
-
 def test_a_stopping_server_answers_what_it_has_and_refuses_the_rest(
     start_fake: StartFake, fake: FakeExecutable, eventually: Eventually
 ) -> None:
@@ -225,15 +192,6 @@ def test_a_stopping_server_answers_what_it_has_and_refuses_the_rest(
         call(running, "/livez")
 
 
-def test_idle_connections_do_not_keep_the_server_from_ending(start_fake: StartFake) -> None:
-    running = start_fake()
-    with socket.create_connection(("127.0.0.1", running.server.http_port)) as idle:
-        idle.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert idle.recv(1000)
-
-        assert running.server.stop(5)
-
-
 def test_no_packet_waits_for_the_acknowledgement_of_another(shared: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     made = BoundedProtocol.connection_made
@@ -246,14 +204,3 @@ def test_no_packet_waits_for_the_acknowledgement_of_another(shared: Running, mon
     call(shared, "/livez")
 
     assert found == [1]
-
-
-def test_two_servers_do_not_share_a_port(start_fake: StartFake, start: Starter, fake: FakeExecutable) -> None:
-    first = start_fake()
-
-    with pytest.raises(AddressError, match=r"change server\.http\.port"):
-        start(
-            "- {name: fake, path: fake.onnx}",
-            ports=f"grpc: {{port: 0}}, http: {{port: {first.server.http_port}}}",
-            loader=lambda model: fake,
-        )

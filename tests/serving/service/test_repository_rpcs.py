@@ -75,15 +75,6 @@ def test_a_server_is_not_ready_while_a_required_model_is_unloaded(running: Runni
     assert running.client.is_server_ready()
 
 
-def test_the_index_can_be_limited_to_what_is_ready(running: Running) -> None:
-    running.client.unload_model("m")
-
-    with grpc.insecure_channel(running.address) as channel:
-        call = channel.unary_unary("/inference.GRPCInferenceService/RepositoryIndex")
-        assert call(RepositoryIndexRequest(ready=True).SerializeToString()) == b""
-        assert call(RepositoryIndexRequest().SerializeToString()) != b""
-
-
 def test_unloading_waits_for_requests_in_flight_without_making_the_caller_wait(
     start: Starter, fake: FakeExecutable, adders: Adders, eventually: Eventually
 ) -> None:
@@ -116,15 +107,6 @@ def test_a_reload_that_fails_is_internal_and_keeps_the_old_model(running: Runnin
     assert reason.startswith("not replaced by what is on disk now: ")
     assert str(file) in reason
     assert running.server.failure is None
-
-
-def test_counts_go_on_after_a_reload(running: Running, adders: Adders) -> None:
-    adders.ask(running.client)
-    running.client.load_model("m")
-    adders.ask(running.client)
-
-    (statistics,) = running.client.get_inference_statistics("m").model_stats
-    assert statistics.inference_count == 2
 
 
 @pytest.mark.parametrize(
@@ -332,12 +314,6 @@ def test_an_unknown_parameter_or_type_is_an_invalid_argument(
 
     assert raw_status(running, rpc, request)[0] == "INVALID_ARGUMENT"
     assert running.client.is_model_ready("m")
-
-
-def test_dependents_can_be_named_as_clients_do(running: Running) -> None:
-    running.client.unload_model("m", unload_dependents=True)
-
-    assert not running.client.is_model_ready("m")
 
 
 def test_uploaded_files_go_where_their_version_says() -> None:

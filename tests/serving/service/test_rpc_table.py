@@ -9,7 +9,7 @@ from trtnode.serving.models.repository import ModelRepository
 from trtnode.serving.schema.server import ServerConfig
 from trtnode.serving.security.authorization import ADMIN_RIGHTS, ANYONE
 from trtnode.serving.service.inference_service import InferenceService
-from trtnode.serving.service.rpc_table import BROADCAST_RPCS, INFER_RPC, POOLS, STREAM_RPC, messages_of, pool_of
+from trtnode.serving.service.rpc_table import BROADCAST_RPCS, INFER_RPC, POOLS, STREAM_RPC, pool_of
 from trtnode.serving.service.unary_rpcs import UnaryRpcs
 from trtnode.serving.telemetry.metrics import Metrics
 from trtnode.serving.threads.cpu_affinity import PortCores
@@ -60,9 +60,3 @@ def test_who_waits_for_other_processes_has_threads_of_its_own(pools: ThreadPools
 @pytest.mark.parametrize("is_broadcast", [False, True])
 def test_loads_wait_for_each_other_and_for_nothing_else(pools: ThreadPools, is_broadcast: bool) -> None:
     assert pool_of("RepositoryModelLoad", pools, is_broadcast=is_broadcast) is pools.loading
-
-
-def test_messages_are_those_of_the_protocol() -> None:
-    request, response = messages_of("ModelReady")
-
-    assert (request.DESCRIPTOR.name, response.DESCRIPTOR.name) == ("ModelReadyRequest", "ModelReadyResponse")

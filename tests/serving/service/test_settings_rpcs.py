@@ -36,10 +36,6 @@ def settings_of(response: Message) -> dict[str, bool | int]:
     return {key: getattr(value, value.WhichOneof("parameter_choice")) for key, value in response.settings.items()}
 
 
-def test_the_log_settings_are_those_in_effect(client: triton.InferenceServerClient) -> None:
-    assert settings_of(client.get_log_settings()) == INFO
-
-
 @pytest.mark.parametrize(
     ("change", "level"),
     [
@@ -160,9 +156,3 @@ def test_settings_are_closed_unless_they_are_allowed(shared: Running) -> None:
         refusal(lambda: shared.client.update_trace_settings(settings={"trace_level": "OFF"}))[0] == "PERMISSION_DENIED"
     )
     assert logging.getLogger().level == level
-
-
-def test_logging_is_announced_where_it_can_be_changed(client: triton.InferenceServerClient, shared: Running) -> None:
-    assert "logging" in client.get_server_metadata().extensions
-    assert "trace" not in client.get_server_metadata().extensions
-    assert "logging" not in shared.client.get_server_metadata().extensions

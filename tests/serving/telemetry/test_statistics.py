@@ -51,18 +51,6 @@ def infer(running: Running, model: str = "fake", name: str = "x", **options) -> 
     return running.client.infer(model, [given(name, np.zeros(1, np.float32))], **options).as_numpy("y")
 
 
-def test_a_ready_server_says_so(shared: Running) -> None:
-    assert get(f"{shared.http}/livez") == (200, "live\n")
-    assert get(f"{shared.http}/readyz") == (200, "ready\n")
-
-
-def test_other_paths_are_not_found(shared: Running) -> None:
-    status, text = get(f"{shared.http}/secret")
-
-    assert status == 404
-    assert "/readyz" in text
-
-
 def test_a_server_that_loads_is_live_and_says_what_it_waits_for(start: Starter, fake: FakeExecutable) -> None:
     may_load = threading.Event()
 
@@ -240,23 +228,3 @@ def test_a_connection_that_sends_no_request_disturbs_nobody(
         assert broken.recv(100)
     assert get(f"{running.http}/livez")[0] == 200
     assert "Traceback" not in capfd.readouterr().err
-
-
-def test_a_stopping_server_is_live_and_not_ready(start_fake: StartFake, fake: FakeExecutable) -> None:
-    running = start_fake()
-    fake.gate.clear()
-    request = threading.Thread(target=infer, args=(running,))
-    request.start()
-    assert fake.started.acquire(timeout=120)
-    stop = threading.Thread(target=running.server.stop, args=(20,))
-    stop.start()
-
-    for _ in range(1000):
-        status, text = get(f"{running.http}/readyz")
-        if status == 503:
-            break
-    assert (status, text) == (503, "the server is stopping\n")
-    assert get(f"{running.http}/livez")[0] == 200
-    fake.gate.set()
-    stop.join()
-    request.join()

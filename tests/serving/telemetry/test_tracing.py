@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import queue
 import sys
 import urllib.request
 from collections import Counter
@@ -19,7 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tritonclient.utils import InferenceServerException
 
 from otlp_collector import Collector
-from tests.serving.conftest import Adders, Running, Starter, given
+from tests.serving.conftest import Running, Starter, given
 from trtnode.serving.errors import MissingExtraError
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
@@ -84,21 +83,6 @@ def test_a_rest_request_belongs_to_the_trace_of_its_client(
 
     assert (span.trace_id.hex(), span.parent_span_id.hex()) == (CLIENT_TRACE, CLIENT_SPAN)
     assert facts(span)["trtnode.request_id"] == "seven"
-
-
-def test_a_request_of_a_stream_belongs_to_the_trace_of_the_stream(
-    traced: Callable[..., Running], collector: Collector
-) -> None:
-    client = traced().client
-    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    client.start_stream(lambda result, error: answers.put(error), headers=PARENT)
-    client.async_stream_infer("digits", images(1))
-    assert answers.get(timeout=PATIENCE_S) is None
-    client.stop_stream()
-
-    (span,) = collector.requests()
-
-    assert span.trace_id.hex() == CLIENT_TRACE
 
 
 def test_spans_show_the_queue_the_run_and_each_stage_in_order(
@@ -214,18 +198,3 @@ def test_without_opentelemetry_the_server_says_what_to_install(
         MissingExtraError, match=r"server\.tracing needs OpenTelemetry.*pip install 'trtnode\[tracing\]'"
     ):
         start(f"- {{name: digits, path: {DIGITS}}}\n", server="tracing: {otlp_endpoint: 'http://127.0.0.1:1'}")
-
-
-def test_the_span_of_a_request_names_the_variant_that_answered(
-    collector: Collector, start: Starter, adders: Adders
-) -> None:
-    adders.write("big.onnx", 1)
-    adders.write("small.onnx", 2)
-    two = "variants: [{path: big.onnx, quality: 2}, {path: small.onnx, quality: 1}], latency_target_ms: 600000"
-    tracing = f"tracing: {{otlp_endpoint: 'http://127.0.0.1:{collector.port}'}}"
-    running = start(f"- {{name: m, engine: native, {two}}}", server=tracing)
-
-    adders.ask(running.client)
-
-    (span,) = collector.requests()
-    assert {one.key: one.value.string_value for one in span.attributes}["trtnode.variant"] == "big"

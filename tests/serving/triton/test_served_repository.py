@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import queue
 
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
-import tritonclient.grpc.aio as triton_aio
 import tritonclient.http as triton_http
-import tritonclient.http.aio as triton_http_aio
 from tritonclient.utils import shared_memory
 
 from tests.serving.conftest import Eventually, Running, given, refusal
@@ -81,15 +77,6 @@ def test_a_file_that_contradicts_its_configuration_is_refused(
     assert UNSERVABLE[name] in reasons[name]
 
 
-def test_the_refusal_has_the_line_of_the_field(served: Running, eventually: Eventually) -> None:
-    def reason() -> str:
-        return next(one.reason for one in served.client.get_model_repository_index().models if one.name == "optional")
-
-    eventually(lambda: bool(reason()))
-
-    assert "optional/config.pbtxt:2)" in reason()
-
-
 def test_timeouts_of_requests_count_only_where_the_configuration_allows_them(served: Running) -> None:
     policies = {
         name: served.client.get_model_config(name).config.dynamic_batching.default_queue_policy
@@ -97,31 +84,6 @@ def test_timeouts_of_requests_count_only_where_the_configuration_allows_them(ser
     }
 
     assert [policies[name].allow_timeout_override for name in ("flat", "batched")] == [True, False]
-
-
-def test_every_client_gets_the_same_answers(served: Running, web: triton_http.InferenceServerClient) -> None:
-    numbers = np.array([1, 2, 3], np.int64)
-
-    async def asked() -> list[list[int]]:
-        client = triton_aio.InferenceServerClient(served.address)
-        over_http = triton_http_aio.InferenceServerClient(served.http.removeprefix("http://"))
-        first = await client.infer("numbers", [given("i", numbers)])
-        second = await over_http.infer("numbers", [in_http("i", numbers, "INT64", binary=False)])
-        await client.close()
-        await over_http.close()
-        return [first.as_numpy("j").tolist(), second.as_numpy("j").tolist()]
-
-    answers: queue.Queue[object] = queue.Queue()
-    served.client.start_stream(lambda result, error: answers.put(error or result))
-    served.client.async_stream_infer("numbers", [given("i", numbers)], request_id="7")
-    streamed = answers.get(timeout=60)
-    served.client.stop_stream()
-
-    assert isinstance(streamed, triton.InferResult)
-    assert streamed.get_response().id == "7"
-    found = [streamed.as_numpy("j").tolist(), *asyncio.run(asked())]
-    found.append(web.infer("numbers", [in_http("i", numbers, "INT64")]).as_numpy("j").tolist())
-    assert found == [[-1, -2, -3]] * 4
 
 
 def test_model_control_unloads_and_loads_with_either_kind_of_settings(served: Running) -> None:
@@ -277,15 +239,6 @@ def test_errors_begin_with_the_texts_that_clients_of_triton_look_for(served: Run
         *((start, "NOT_FOUND") for start in beginnings[:4]),
         (beginnings[4], "INTERNAL"),
     ]
-
-
-def test_bytes_that_are_no_text_are_an_error_of_the_request(served: Running) -> None:
-    one = triton.InferInput("t", [1], "BYTES")
-    one.set_data_from_numpy(np.array([b"\xff"], np.object_))
-
-    code, text = refusal(lambda: served.client.infer("text", [one]))
-
-    assert (code, "has an element that is not UTF-8 text" in text) == ("INVALID_ARGUMENT", True)
 
 
 def test_settings_of_log_and_traces_have_the_keys_of_triton_and_may_be_written_back(

@@ -67,19 +67,6 @@ def test_the_status_page_is_about_all_workers(running: Group) -> None:
     assert "openvino" in running.http("/models/digits/versions/1/explain")[1]
 
 
-def test_what_rest_refuses_reads_as_with_one_process(running: Group) -> None:
-    assert running.http("/v2/models/none") == (
-        404,
-        '{"error": "Request for unknown model: \'none\' is not found; this server has digits, m"}',
-    )
-    assert running.http("/v2/nowhere")[0] == running.http("/nowhere")[0] == 404
-    with triton_http.InferenceServerClient(running.http_address) as client:
-        short = triton_http.InferInput("image", [1, 1, 8, 7], "FP32")
-        short.set_data_from_numpy(np.zeros((1, 1, 8, 7), np.float32))
-        with pytest.raises(InferenceServerException, match="image"):
-            client.infer("digits", [short])
-
-
 def test_what_clients_may_take_is_bounded_as_with_one_process(running: Group) -> None:
     host, _, port = running.http_address.partition(":")
     head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"

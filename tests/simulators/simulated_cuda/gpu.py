@@ -94,7 +94,6 @@ class SimulatedGpu:
         total_bytes: Of device memory; more than that can't be allocated.
         misuses: Mistakes of the project that a real driver or library need not notice. A test expects none.
         fails_kernel: Error code that the next kernel ends with; it then stays. None for no error.
-        computes: True if engines compute. Otherwise they only cost the host's time.
         removed: True once its test is over. What is collected later, by any thread, has nothing left to free.
     """
 
@@ -106,7 +105,6 @@ class SimulatedGpu:
         self.total_bytes = total_bytes
         self.misuses: list[str] = []
         self.fails_kernel: int | None = None
-        self.computes = True
         self.removed = False
         self.memory = Memory()
         self.page_locked = Memory()

@@ -109,8 +109,6 @@ class IExecutionContext(Speaks):
             return missing
 
     def execute_async_v3(self, stream_handle: int) -> bool:
-        if not self._sim.gpu.computes:
-            return True
         with self._alone():
             try:
                 stream = self._check(stream_handle)

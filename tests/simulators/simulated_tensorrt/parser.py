@@ -47,7 +47,6 @@ class OnnxParser(Speaks):
     def __init__(self, network: INetworkDefinition, logger: ILogger) -> None:
         super().__init__(logger)
         self._network = network
-        self._count = 0
         self._errors: list[ParserError] = []
         self._loaded: onnx.ModelProto | None = None
 
@@ -82,16 +81,6 @@ class OnnxParser(Speaks):
     def supports_model_v2(self, model: Any, path: str | None = None) -> bool:
         return self.parse(model, path)
 
-    @property
-    def num_subgraphs(self) -> int:
-        return len(self._runs())
-
-    def get_subgraph_nodes(self, index: int) -> list[int]:
-        return self._runs()[index]
-
-    def is_subgraph_supported(self, index: int) -> bool:
-        return not self._errors and self.num_subgraphs == 1
-
     def _load(self, model: Any, path: str | None) -> bool:
         try:
             self._loaded = onnx.ModelProto.FromString(bytes(memoryview(model)))
@@ -113,7 +102,6 @@ class OnnxParser(Speaks):
             return False
         assert self._loaded is not None
         model = self._loaded
-        self._count = len(model.graph.node)
         real = RealNetwork(model.SerializeToString())
         problems = self._asked_for(model) or self._refusals(real)
         for number, code, text in problems:
@@ -135,19 +123,6 @@ class OnnxParser(Speaks):
         refuses = self._sim.faults.refuses
         found = ((number, *refuses[n.op_type]) for number, n in enumerate(model.graph.node) if n.op_type in refuses)
         return [*found][:1]
-
-    def _runs(self) -> list[list[int]]:
-        """Nodes without an error, in runs."""
-        bad = {error.node() for error in self._errors}
-        runs: list[list[int]] = []
-        for number in range(self._count):
-            if number in bad:
-                continue
-            if runs and runs[-1][-1] == number - 1:
-                runs[-1].append(number)
-            else:
-                runs.append([number])
-        return runs
 
 
 def _correct_outputs(model: onnx.ModelProto, network: Any) -> None:
