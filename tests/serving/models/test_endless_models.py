@@ -62,7 +62,7 @@ def test_a_watched_endless_version_holds_up_no_other_model(
     for name in ("m", "n"):
         adders.write(f"{name}/1/model.onnx", 1)
     entries = [f"- {{name: {name}, path: {name}, engine: native, watch: true, measure: false}}\n" for name in "mn"]
-    running = start("".join(entries))
+    running = start("".join(entries), server="limits: {load_timeout_s: 8}")  # else its process goes on for minutes
 
     (adders.folder / "m" / "2").mkdir()
     (adders.folder / "m" / "2" / "model.onnx").write_bytes(endless())
