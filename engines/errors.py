@@ -143,6 +143,9 @@ class LastResortError(ExecutionError):
 EMPTY_TENSOR = "empty_tensor"
 """Reason of an ``OutOfRangeError`` about a tensor without elements."""
 
+LARGE_RESULT = "large_result"
+"""Reason of one about a result that would take more memory than models may use."""
+
 
 class OutOfRangeError(ExecutionError):
     """An engine can't compute with these values; the native path can.

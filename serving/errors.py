@@ -189,6 +189,13 @@ class TooLargeError(ServingError):
         super().__init__(f"the request has more than {most} bytes (server.grpc.max_message_mb); send less at a time")
 
 
+class TooManyElementsError(TooLargeError):
+    """A request, or its answer, has more elements than the server makes."""
+
+    def __init__(self, problem: str) -> None:
+        ServingError.__init__(self, problem)
+
+
 class NotFoundError(ServingError):
     """The request names a model or version that isn't served."""
 

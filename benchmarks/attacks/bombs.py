@@ -47,6 +47,27 @@ def sparse_initializer() -> onnx.ModelProto:
     return model
 
 
+def declared_strings() -> onnx.ModelProto:
+    """A model whose input is 2**27 strings, each of which takes more than its text."""
+    return onnx.parser.parse_model(f"{HEADER} g (string[134217728] x) => (string[M] y) {{ y = Identity(x) }}")
+
+
+def sparse_strings() -> onnx.ModelProto:
+    """A model with one string, of 2**26, set."""
+    model = onnx.parser.parse_model(f"{HEADER} g (float[1] x) => (string[M] y) {{ y = Identity(w) }}")
+    values = TensorProto(name="w", data_type=TensorProto.STRING, dims=[1], string_data=[b"a"])
+    indices = onnx.numpy_helper.from_array(np.zeros(1, np.int64), "i")
+    model.graph.sparse_initializer.append(onnx.SparseTensorProto(values=values, indices=indices, dims=[2**26]))
+    return model
+
+
+def doubling_texts() -> onnx.ModelProto:
+    """A model that appends a text to itself, 40 times."""
+    nodes = "".join(f"s{i + 1} = StringConcat(s{i}, s{i})" for i in range(TOWERS))
+    text = f'g (float[1] x) => (string[M] s{TOWERS}) <string[1] s0 = {{"ab"}}> {{ {nodes} }}'
+    return onnx.parser.parse_model(f"{HEADER.replace('18', '20')} {text}")
+
+
 def doubling_concats() -> onnx.ModelProto:
     """A model that appends a shape to itself, 40 times."""
     nodes = "".join(f"s{i + 1} = Concat<axis = 0>(s{i}, s{i})" for i in range(TOWERS))
@@ -89,6 +110,23 @@ def _folded(nodes: str) -> Callable[[], onnx.ModelProto]:
 
 SHAPE = "s = Constant<value = int64[1] {1099511627776}>()"
 
+
+def declared_tensor(*dims: int) -> onnx.ModelProto:
+    """A model whose input has these dimensions."""
+    model = onnx.parser.parse_model(f"{HEADER} g (float[1] x) => (float[M] y) {{ y = Relu(x) }}")
+    shape = model.graph.input[0].type.tensor_type.shape
+    del shape.dim[:]
+    shape.dim.extend(onnx.TensorShapeProto.Dimension(dim_value=size) for size in dims)
+    return model
+
+
+def many_inputs() -> onnx.ModelProto:
+    """A model of 100,000 inputs."""
+    model = declared_tensor(1)
+    model.graph.input.extend(helper.make_tensor_value_info(f"x{n}", TensorProto.FLOAT, [1]) for n in range(100_000))
+    return model
+
+
 BOMBS: dict[str, Callable[[], onnx.ModelProto]] = {
     "initializer": lambda: declared_initializer(2**40),
     "initializer-beyond-64-bits": lambda: declared_initializer(2**31, 2**31, 4),
@@ -96,7 +134,14 @@ BOMBS: dict[str, Callable[[], onnx.ModelProto]] = {
     "empty-initializer": lambda: declared_initializer(0, 2**62, 2**62),
     "constant-in-a-subgraph": declared_constant,
     "input": declared_input,
+    "input-without-elements": lambda: declared_tensor(0, 2**62, 2**62),
+    "input-of-many-dimensions": lambda: declared_tensor(*[2**62] * 100_000),
+    "initializer-of-many-dimensions": lambda: declared_initializer(*[2**62] * 100_000),
+    "many-inputs": many_inputs,
     "sparse": sparse_initializer,
+    "declared-strings": declared_strings,
+    "sparse-strings": sparse_strings,
+    "texts": doubling_texts,
     "concats": doubling_concats,
     "tower": tower_of_functions,
     "recursion": recursive_function,

@@ -7,17 +7,19 @@ import gzip
 import http.client
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import grpc
 
-from benchmarks.attacks.server import WIDE
+from benchmarks.attacks.server import OUTER, TEXT, WIDE
 from benchmarks.attacks.sockets import Address
 from trtnode.protos import ModelInferRequest
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 PATH = "/v2/models/digits/infer"
+TEXT_PATH = f"/v2/models/{TEXT}/infer"
+NO_HEADERS: Mapping[str, str] = {}
 MIB = 1 << 20
 LIMIT = 24 * MIB
 """Bytes of a message; 24 kB once they are packed. grpcio itself holds up to three times the bytes of a message."""
@@ -94,6 +96,48 @@ def unread_calls(address: Address, deadline: float) -> None:
                 time.sleep(0.1)
 
 
+def empty_strings() -> bytes:
+    """Millions of strings of four bytes each, which a model appends to themselves."""
+    return _request(TEXT, ("x", "BYTES", [LIMIT // 4], bytes(LIMIT)))
+
+
+def span_of_nothing() -> bytes:
+    """No elements, in a shape of 2**28 columns."""
+    return _request(OUTER, ("a", "FP32", [0, 1], b""), ("b", "FP32", [0, 2**28], b""))
+
+
+def outer_sum() -> bytes:
+    """A column and a row of 1 MiB each, whose sum takes 256 GiB."""
+    count = MIB // 4
+    return _request(OUTER, ("a", "FP32", [count, 1], bytes(MIB)), ("b", "FP32", [1, count], bytes(MIB)))
+
+
+def _request(model: str, *inputs: tuple[str, str, list[int], bytes]) -> bytes:
+    request = ModelInferRequest(model_name=model, raw_input_contents=[data for *_, data in inputs])
+    for name, datatype, shape, _ in inputs:
+        request.inputs.add(name=name, datatype=datatype, shape=shape)
+    return bytes(request.SerializeToString())
+
+
+def strings_in_json() -> bytes:
+    """A million strings in JSON."""
+    count = 1_000_000
+    return _json(b"[" + b'"",' * (count - 1) + b'""]', f'"x", "shape": [{count}], "datatype": "BYTES"'.encode())
+
+
+def strings_behind_json(address: Address, deadline: float) -> None:
+    """Post millions of strings of four bytes each behind JSON."""
+    head = _json(str(LIMIT).encode(), f'"x", "shape": [{LIMIT // 4}], "datatype": "BYTES"'.encode())
+    head = head.replace(b'"data": ', b'"parameters": {"binary_data_size": ').replace(b"}]}", b"}}]}")
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            post_body(address, head + bytes(LIMIT), TEXT_PATH, headers)
+
+
+STRINGS = (strings_in_json, strings_behind_json)
+
+
 def _channel(address: Address, stack: contextlib.ExitStack) -> grpc.Channel:
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.lookahead_bytes", 0), ("grpc.http2.bdp_probe", 0)]
     return stack.enter_context(grpc.insecure_channel(f"{address[0]}:{address[1]}", options=options))
@@ -104,6 +148,8 @@ def _unread_call(channel: grpc.Channel, method: str, requests: int) -> grpc.Call
 
 
 MESSAGES = (empty_inputs, parameters_of_inputs, long_shape, short_numbers)
+SIZES = (empty_strings, span_of_nothing, outer_sum)
+"""Messages whose shapes stand for more than their bytes."""
 BODIES = (empty_lists, deep_lists, many_numbers, empty_objects)
 
 
@@ -117,17 +163,19 @@ def send_message(address: Address, message: bytes, method: str = INFER) -> grpc.
     return grpc.StatusCode.OK
 
 
-def post_body(address: Address, body: bytes, path: str = PATH) -> tuple[int, bytes]:
+def post_body(
+    address: Address, body: bytes, path: str = PATH, headers: Mapping[str, str] = NO_HEADERS
+) -> tuple[int, bytes]:
     """Send a body, packed with gzip; return status and content of its answer."""
     connection = http.client.HTTPConnection(*address, timeout=120)
     with contextlib.closing(connection):
-        connection.request("POST", path, gzip.compress(body, 1), {"Content-Encoding": "gzip"})
+        connection.request("POST", path, gzip.compress(body, 1), {"Content-Encoding": "gzip", **headers})
         answer = connection.getresponse()
         return answer.status, answer.read()
 
 
-def _json(data: bytes) -> bytes:
-    return b'{"inputs": [{"name": "image", "shape": [1, 1, 8, 8], "datatype": "FP32", "data": ' + data + b"}]}"
+def _json(data: bytes, tensor: bytes = b'"image", "shape": [1, 1, 8, 8], "datatype": "FP32"') -> bytes:
+    return b'{"inputs": [{"name": ' + tensor + b', "data": ' + data + b"}]}"
 
 
 def _varint(value: int) -> bytes:
@@ -141,9 +189,9 @@ def messages(make: Callable[[], bytes], address: Address, deadline: float) -> No
         send_message(address, message)
 
 
-def bodies(make: Callable[[], bytes], address: Address, deadline: float) -> None:
+def bodies(make: Callable[[], bytes], address: Address, deadline: float, path: str = PATH) -> None:
     """Post one body again and again."""
     body = make()
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError, http.client.HTTPException):
-            post_body(address, body)
+            post_body(address, body, path)

@@ -17,6 +17,17 @@ from trtnode.bench.server_process import free_port, wait_until_ready
 MODEL = pathlib.Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 WIDE = "wide"
 """A model that answers a number with 262,144 of them, which are 1 MiB."""
+TEXT = "text"
+"""A model that appends each of its strings to itself."""
+OUTER = "outer"
+"""A model whose result has as many rows as one input and as many columns as the other."""
+MODELS = {
+    WIDE: "(float[1] x) => (float[262144] y) { size = Constant <value_ints: ints = [262144]> () y = Expand (x, size) }",
+    TEXT: "(string[n] x) => (string[n] y) { y = StringConcat (x, x) }",
+    OUTER: "(float[n, 1] a, float[k, m] b) => (float[m] y) { c = Add (a, b) d = Constant <value_ints: ints = [0]> ()"
+    " y = ReduceSum <keepdims = 0> (c, d) }",
+}
+"""Their graphs, by name."""
 
 
 class AttackedServer:
@@ -35,12 +46,12 @@ class AttackedServer:
                 "grpc": {"port": self.grpc[1], "workers": workers},
                 "http": {"port": self.http[1]},
                 "log": {"level": "info"},
-                "admin": {"repository": True},
+                "admin": {"repository": True, "shared_memory": True},
             },
             "cache": {"dir": str(folder / "cache")},
             "models": [
                 {"name": "digits", "path": str(MODEL), "engine": "native"},
-                {"name": WIDE, "path": str(_wide_model(folder)), "engine": "native"},
+                *({"name": name, "path": str(_write(folder, name)), "engine": "native"} for name in MODELS),
             ],
         }
         config = folder / "servable.yaml"
@@ -77,9 +88,7 @@ class AttackedServer:
         return self._log.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
-def _wide_model(folder: pathlib.Path) -> pathlib.Path:
-    text = """<ir_version: 10, opset_import: ["": 21]>
-    wide (float[1] x) => (float[262144] y) { size = Constant <value_ints: ints = [262144]> () y = Expand (x, size) }"""
-    path = folder / f"{WIDE}.onnx"
-    onnx.save(onnx.parser.parse_model(text), path)
+def _write(folder: pathlib.Path, name: str) -> pathlib.Path:
+    path = folder / f"{name}.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {name} {MODELS[name]}'), path)
     return path

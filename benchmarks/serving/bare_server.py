@@ -37,6 +37,7 @@ from trtnode.serving.models.loader import engine_loader
 from trtnode.serving.models.repository import ModelRepository
 from trtnode.serving.protocol.wire_signature import DATATYPES
 from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.security.authorization import ANYONE
 from trtnode.serving.service.inference_service import InferenceService
 from trtnode.serving.service.rpc_table import INFER_RPC, SERVICE_NAME, messages_of
 from trtnode.serving.service.unary_rpcs import Method, UnaryRpcs
@@ -96,7 +97,7 @@ def _in_messages(rpc: str, handler: Handler) -> grpc.RpcMethodHandler:
 
 
 def _without_context(method: Method) -> Handler:
-    return lambda request, _context: method(request)
+    return lambda request, _context: method(request, ANYONE)
 
 
 class BareExecutor(ThreadPoolExecutor):

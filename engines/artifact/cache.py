@@ -14,7 +14,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, Protocol, Self
 
-from trtnode.engines.artifact.cache_folder import folder_problem
+from trtnode.engines.artifact.cache_folder import PRIVATE, close_to_others, folder_problem
 from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.files import write_atomically
 from trtnode.engines.artifact.refusal import Refusal
@@ -25,7 +25,7 @@ from trtnode.partitioner.model.mapped_weights import map_file
 
 logger = logging.getLogger(__name__)
 
-LAYOUT_VERSION = "3"
+LAYOUT_VERSION = "4"
 """Part of every key. It is raised when a cached verdict no longer means what it meant."""
 
 
@@ -85,13 +85,17 @@ def _refusal(fields: Mapping[str, Any]) -> Refusal:
 
 
 class EngineCache:
-    """A folder of engines. Several processes may share it; an entry that is doubtful in any way counts as missing.
+    """A folder of engines, which other users can't read. Several processes may share it.
+
+    An entry that is doubtful in any way counts as missing.
 
     Without a usable folder it is empty and keeps nothing, which the log says once a process.
 
     Attributes:
         trust: The engines that may run, including those built with this cache.
         shared: The second tier, from which missing entries are taken, and where new ones are published; None for none.
+        directory: The folder; None where nothing is kept.
+        max_bytes: Its size.
     """
 
     def __init__(
@@ -116,18 +120,19 @@ class EngineCache:
                 f"There is no engine cache, so engines are built at each start: {problem}. "
                 "Name a folder with --cache, or with cache.dir in servable.yaml."
             )
-        self._directory = None if problem else directory
+        self.directory = None if problem else directory
         self.trust = trust or Trust()
-        if self._directory is not None:
-            self.trust = self.trust.on_machine(self._directory)
+        if self.directory is not None:
+            self.trust = self.trust.on_machine(self.directory)
+            close_to_others(self.directory)
         self.shared = None if problem else shared
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._is_warned = False
 
     def get(self, key: str) -> CachedEngine | Refusal | None:
         """Look an engine up. None if it isn't there, or is damaged."""
         fields = self.get_record(key)
-        if fields is None or self._directory is None:
+        if fields is None or self.directory is None:
             return None
         try:
             if "refusal" in fields:
@@ -136,7 +141,7 @@ class EngineCache:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            logger.warning("%s: ignoring a damaged cache entry (%s)", self._directory / f"{key}.json", error)
+            logger.warning("%s: ignoring a damaged cache entry (%s)", self.directory / f"{key}.json", error)
             return None
 
     def put(self, key: str, entry: CachedEngine | Refusal) -> None:
@@ -153,7 +158,7 @@ class EngineCache:
         try:
             return None if fields is None else bytes(self._content(key, fields))
         except (OSError, ValueError, KeyError) as error:
-            logger.warning("%s/%s.json: ignoring a damaged cache entry (%s)", self._directory, key, error)
+            logger.warning("%s/%s.json: ignoring a damaged cache entry (%s)", self.directory, key, error)
             return None
 
     def put_kernels(self, key: str, kernels: bytes) -> None:
@@ -168,17 +173,17 @@ class EngineCache:
             ValueError: They are damaged.
             KeyError: The entry has none.
         """
-        assert self._directory is not None, "without a folder there is no entry"
-        content = memoryview(map_file(self._directory / f"{key}.engine"))
+        assert self.directory is not None, "without a folder there is no entry"
+        content = memoryview(map_file(self.directory / f"{key}.engine"))
         if hashlib.sha256(content).hexdigest() != fields["sha256"]:
             raise ValueError("its sha256 differs")
         return content
 
     def get_record(self, key: str) -> Mapping[str, Any] | None:
         """Look up what ``put_record`` has stored, here or in the second tier. None if it isn't there, or is damaged."""
-        if self._directory is None:
+        if self.directory is None:
             return None
-        record = self._directory / f"{key}.json"
+        record = self.directory / f"{key}.json"
         if self.shared is not None and not record.exists():
             self._take(key, self.shared)
         try:
@@ -214,20 +219,20 @@ class EngineCache:
         self._write(key, fields, entry.content)
 
     def _write(self, key: str, fields: Mapping[str, Any], engine: bytes | memoryview | None) -> None:
-        if self._directory is None:
+        if self.directory is None:
             return
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(PRIVATE, parents=True, exist_ok=True)
             if engine is not None:
-                write_atomically(self._directory / f"{key}.engine", engine, flush=False)
-            write_atomically(self._directory / f"{key}.json", json.dumps(fields).encode(), flush=False)
-            self._evict(self._directory)
+                write_atomically(self.directory / f"{key}.engine", engine, flush=False, mode=0o600)
+            write_atomically(self.directory / f"{key}.json", json.dumps(fields).encode(), flush=False, mode=0o600)
+            self._evict(self.directory)
         except (OSError, OutputFileError) as error:
             self._warn_of_write(error)
 
     def content_file(self, key: str) -> pathlib.Path | None:
         """Return the file with the bytes of an entry, which may be missing; None where nothing is kept."""
-        return None if self._directory is None else self._directory / f"{key}.engine"
+        return None if self.directory is None else self.directory / f"{key}.engine"
 
     def timing_file(self, machine: str) -> pathlib.Path | None:
         """Return the file in which builds share what they measured; None where nothing is kept.
@@ -235,9 +240,9 @@ class EngineCache:
         Args:
             machine: The library, its version and the device; measurements hold for no other.
         """
-        if self._directory is None:
+        if self.directory is None:
             return None
-        return self._directory / f"{hashlib.sha256(machine.encode()).hexdigest()[:32]}.timing"
+        return self.directory / f"{hashlib.sha256(machine.encode()).hexdigest()[:32]}.timing"
 
     def verdicts(self, key: str) -> dict[str, str]:
         """Return a library's verdicts on nodes by the hash of their key; empty where it was never asked."""
@@ -246,7 +251,7 @@ class EngineCache:
             said = {} if fields is None else fields["verdicts"]
             return {str(signature): str(sentence) for signature, sentence in said.items()}
         except (LookupError, TypeError, AttributeError) as error:
-            logger.warning("%s/%s.json: ignoring a damaged cache entry (%s)", self._directory, key, error)
+            logger.warning("%s/%s.json: ignoring a damaged cache entry (%s)", self.directory, key, error)
             return {}
 
     def put_verdicts(self, key: str, said: Mapping[str, str]) -> None:
@@ -256,7 +261,7 @@ class EngineCache:
     def _warn_of_write(self, error: Exception) -> None:
         level = logging.DEBUG if self._is_warned else logging.WARNING
         self._is_warned = True
-        logger.log(level, "The engine cache %s can't be written: %s", self._directory, error)
+        logger.log(level, "The engine cache %s can't be written: %s", self.directory, error)
 
     def _evict(self, directory: pathlib.Path) -> None:
         sizes: dict[pathlib.Path, tuple[float, int]] = {}
@@ -267,9 +272,9 @@ class EngineCache:
                 sizes[record] = (record.stat().st_mtime, size)
         total = 0
         for record, (_, size) in sorted(sizes.items(), key=lambda item: -item[1][0]):
-            fits = size <= self._max_bytes  # what never fits takes no room from others
+            fits = size <= self.max_bytes  # what never fits takes no room from others
             total += size * fits
-            if not fits or total > self._max_bytes:
+            if not fits or total > self.max_bytes:
                 record.unlink(missing_ok=True)
                 record.with_suffix(".engine").unlink(missing_ok=True)
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnx_ir as ir
 
 from trtnode.engines.artifact.checksum import stamp_checksum
 from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.json_fields import MapOf, misfit
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.partitioner.compiled.stripping import strip_fallback
+from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.wording import counted
 
 if TYPE_CHECKING:
@@ -118,10 +120,46 @@ def has_native_fallback(model: ir.Model) -> bool:
     return model.metadata_props.get(NATIVE_FALLBACK) != "none"
 
 
+REPORT = "trtnode.report"
+"""The property with the report, as JSON."""
+_REPORT_FORM = {
+    "model": str,
+    "engine": str,
+    "nodes": int,
+    "native": [{"node": str, "code": frozenset(ReasonCode), "detail": str}],
+    "tuning?": {
+        "chosen": str,
+        "candidates": [{"name": str, "p50_ms": float, "segments": [str]}],
+        "sureness?": str,
+    },
+    "precision?": MapOf(object),
+    "memory?": {"weight_bytes": int, "engine_bytes": (int, None), "memory_pattern": bool},
+    "sizes?": MapOf([(int, str, None)]),
+}
+"""Of the parts of a report that are read again."""
+
+
+def embedded_report(model: ir.Model) -> dict[str, Any] | None:
+    """Return the report in a compiled file; None where there is none.
+
+    Raises:
+        ValueError: It can't be read.
+    """
+    if REPORT not in model.metadata_props:
+        return None
+    try:
+        report: dict[str, Any] = json.loads(model.metadata_props[REPORT])
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if problem := misfit(report, _REPORT_FORM):
+        raise ValueError(problem)
+    return report
+
+
 def listed_reference_nodes(model: ir.Model) -> dict[str, str]:
     """Return what the file of a model lists under ``REFERENCE_NODES``; empty if it can't be read."""
     try:
         nodes = json.loads(model.metadata_props.get(REFERENCE_NODES, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return {name: str(operator) for name, operator in nodes.items()} if isinstance(nodes, dict) else {}

@@ -11,6 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from trtnode.engines.artifact.json_fields import Form, MapOf, misfit
 from trtnode.engines.errors import EngineRejectedError
 from trtnode.partitioner.graph.view import TensorSpec
 
@@ -37,16 +38,37 @@ EMPTY = "EMPTY"
 Place = tuple[int, int]
 """An input and one of its axes."""
 
-TEXT_FIELDS = (
-    "backend",
-    "backend_version",
-    "platform",
-    "precision_asked",
-    "precision_effective",
-    "engine_sha256",
-    "segment_sha256",
-    "builder_version",
-)
+PRECISIONS = frozenset(("fp32", "fp16", "bf16", "int8", "fp8", "int4"))
+"""Those of engines."""
+ASKED = PRECISIONS | {"auto"}
+"""Those that may be asked for."""
+
+_TENSOR = {"name": str, "dtype": (frozenset(ir.DataType.__members__), None), "shape": ([(int, str, None)], None)}
+FORM = {
+    "backend": str,
+    "backend_version": str,
+    "platform": str,
+    "device": {"features": str, "name": str},
+    "precision_asked": ASKED,
+    "precision_effective": PRECISIONS,
+    "options": MapOf(str),
+    "inputs": [_TENSOR],
+    "outputs": [_TENSOR],
+    "engine_sha256": str,
+    "segment_sha256": str,
+    "builder_version": str,
+    "calibration_sha256?": str,
+    "node_precisions?": MapOf(PRECISIONS),
+    "profiles?": [MapOf(object)],
+    "signature?": (str, None),
+}
+"""Of an envelope as JSON, beside its format version."""
+OPTION_FORMS: Mapping[str, Form] = {
+    EMPTY: [[[int]]],
+    INDICES: [{"input": int, "sizes": [(int, [int])], "negative": bool, "length": bool}],
+    SATURATED: [int],
+}
+"""Of options that hold JSON."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,16 +134,9 @@ class Envelope:
 
     @property
     def empty_places(self) -> frozenset[frozenset[Place]]:
-        """The sets of places that may have a size of 0 at the same time.
-
-        Raises:
-            EngineRejectedError: They can't be read.
-        """
-        try:
-            sets = json.loads(self.options.get(EMPTY, "[]"))
-            return frozenset(frozenset((int(place), int(axis)) for place, axis in one) for one in sets)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise EngineRejectedError(self.backend, f"its places of empty inputs can't be read ({error}).") from error
+        """The sets of places that may have a size of 0 at the same time."""
+        sets = json.loads(self.options.get(EMPTY, "[]"))
+        return frozenset(frozenset((place, axis) for place, axis in one) for one in sets)
 
     def with_empty(self, places: Iterable[frozenset[Place]]) -> Envelope:
         """Return the envelope of an engine that was compared with inputs empty at these places. Nothing signs it."""
@@ -161,21 +176,19 @@ class Envelope:
         """
         try:
             fields = json.loads(text)
+            _check(fields, {"format_version": int})
             version = fields["format_version"]
             if version not in READABLE_FORMATS:
                 known = f"this program reads up to {FORMAT_VERSION}"
                 raise EngineRejectedError(segment, f"its envelope has format {version}, {known}.")
-            _check_texts(fields, TEXT_FIELDS)
-            _check_texts(fields["device"], ("features", "name"))
-            for texts in (fields["options"], fields.get("node_precisions", {})):
-                _check_texts(texts, texts)
-            if fields.get("signature") is not None:
-                _check_texts(fields, ("signature",))
+            _check(fields, FORM)
             fields["device"] = Device(**fields["device"])
             for key in ("inputs", "outputs"):
                 fields[key] = tuple(_spec_from_json(s) for s in fields[key])
-            fields["profiles"] = tuple(fields["profiles"])
-            return cls(**fields)
+            fields["profiles"] = tuple(fields.get("profiles", ()))
+            envelope = cls(**fields)
+            _check_options(envelope.options, len(envelope.inputs))
+            return envelope
         except (ValueError, TypeError, LookupError, RecursionError) as error:
             raise EngineRejectedError(segment, f"its envelope can't be read ({error}).") from error
 
@@ -241,12 +254,28 @@ def _compare(segment: str, what: str, built: str, here: str) -> None:
         raise EngineRejectedError(segment, f"it was built for {what} {built!r}; here it is {here!r}.")
 
 
-def _check_texts(fields: object, keys: Iterable[str]) -> None:
-    if not isinstance(fields, dict):
-        raise TypeError(f"{fields!r:.40} is no mapping")
-    for key in keys:
-        if not isinstance(fields[key], str):
-            raise TypeError(f"{key!r} is no text")
+def _check(value: object, form: Form, place: str = "it") -> None:
+    if problem := misfit(value, form, place):
+        raise ValueError(problem)
+
+
+def _check_options(options: Mapping[str, str], inputs: int) -> None:
+    """Check the options that hold JSON, each of which names inputs by their places."""
+    held = {}
+    for name in OPTION_FORMS.keys() & options:
+        try:
+            held[name] = json.loads(options[name])
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{name} is no JSON: {error}") from None
+        _check(held[name], OPTION_FORMS[name], name)
+    empty = [pair for one in held.get(EMPTY, ()) for pair in one]
+    bounds = held.get(INDICES, ())
+    pairs = [*empty, *(size for bound in bounds for size in bound["sizes"] if isinstance(size, list))]
+    if any(len(pair) != len(("input", "axis")) for pair in pairs):
+        raise ValueError("an option has a place that isn't an input and an axis")
+    places = [*(pair[0] for pair in pairs), *(bound["input"] for bound in bounds), *held.get(SATURATED, ())]
+    if any(not 0 <= place < inputs for place in places):
+        raise ValueError(f"an option names an input beyond the {inputs} that there are")
 
 
 def _spec_to_json(spec: TensorSpec) -> dict[str, Any]:
@@ -255,9 +284,6 @@ def _spec_to_json(spec: TensorSpec) -> dict[str, Any]:
 
 def _spec_from_json(fields: Mapping[str, Any]) -> TensorSpec:
     shape: Sequence[int | str | None] | None = fields["shape"]
-    _check_texts(fields, ("name",))
-    if not all(isinstance(d, int | str | None) for d in shape or ()):
-        raise TypeError(f"the shape of {fields['name']!r} is no list of sizes")
     return TensorSpec(
         name=fields["name"],
         dtype=ir.DataType[fields["dtype"]] if fields["dtype"] else None,

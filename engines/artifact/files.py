@@ -40,20 +40,21 @@ def check_output(path: pathlib.Path, *sources: pathlib.Path) -> None:
         raise OverwriteError(path)
 
 
-def write_atomically(path: pathlib.Path, *pieces: bytes | memoryview, flush: bool = True) -> None:
+def write_atomically(path: pathlib.Path, *pieces: bytes | memoryview, flush: bool = True, mode: int = 0o666) -> None:
     """Write a file under a temporary name, flush it to disk, and rename it into place.
 
     Args:
         path: The file.
         *pieces: Its content, one after the other.
         flush: False for a file that may be lost when the machine stops, which is written sooner.
+        mode: Its permissions, from which those of the process's mask are taken.
 
     Raises:
         OutputFileError: The folder is missing or not writable, or the disk is full.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        with temporary.open("xb") as file:
+        with open(temporary, "xb", opener=functools.partial(os.open, mode=mode)) as file:
             file.writelines(pieces)
             if flush:
                 file.flush()

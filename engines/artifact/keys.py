@@ -8,7 +8,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from trtnode.engines.artifact.machine_key import OTHERS, read_key_file, write_key_file
+from trtnode.engines.artifact.cache_folder import OTHERS
+from trtnode.engines.artifact.machine_key import read_key_file, write_key_file
 from trtnode.engines.errors import KeyFileError
 
 PUBLIC_SUFFIX = ".pub"

@@ -125,7 +125,7 @@ class SubprocessWorker:
             if isinstance(message, Progress):
                 if message.limit_s is not None:
                     timeout_s, deadline = message.limit_s, time.monotonic() + message.limit_s
-                report(message)
+                report(dataclasses.replace(message, limit_s=None))  # which is that of the call that ends here
             elif isinstance(message, Logged):
                 logging.getLogger(message.name).log(message.level, "%s", message.text)
             else:

@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 
 from trtnode.engines.artifact.cache import builder_version
-from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK, REFERENCE_NODES, SHAPES, CompiledModel
+from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK, REFERENCE_NODES, REPORT, SHAPES, CompiledModel
 from trtnode.engines.artifact.files import sha256_of_file
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.shape_range import Profile, profile_as_json
@@ -178,7 +178,7 @@ def _stamped(
         properties[NATIVE_FALLBACK] = "reference" if nodes else "none"
     if nodes:
         properties[REFERENCE_NODES] = json.dumps(nodes)
-    properties["trtnode.report"] = json.dumps(report.as_json(), separators=(",", ":"))
+    properties[REPORT] = json.dumps(report.as_json(), separators=(",", ":"))
     del model.metadata_props[:]
     model.metadata_props.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in properties.items())
     return model

@@ -95,6 +95,6 @@ def _shapes(model: ir.Model) -> tuple[Profile, ...]:
     """Return the shapes that the engines were built for; none where the file doesn't say."""
     try:
         return tuple(map(profile_from_json, json.loads(model.metadata_props.get(SHAPES, "[]"))))
-    except (ValueError, AttributeError, LookupError, TypeError) as error:
+    except (ValueError, AttributeError, LookupError, TypeError, RecursionError) as error:
         logger.warning("The property %s of the model can't be read: %s", SHAPES, error)
         return ()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-import json
 import logging
 import pathlib
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.checksum import check_checksum
-from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.compiled_model import REPORT, CompiledModel, embedded_report
 from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.artifact.trust import Trust
@@ -134,7 +134,7 @@ def prepare_file(
     described = executable.description
     waiting = described["unchecked"] or described["rejected"]  # such engines need the nodes that they replace
     if compiled is not None and described["segments"] and not waiting:
-        strip_fallback(compiled.model)
+        strip_fallback(compiled.model, keep_sizes=True)
     file = None if compiled is None or folder is None else _saved(compiled, folder / path.name)
     facts = {key: described[key] for key in ("engines_built", "report", "memory")}
     if file is not None:
@@ -267,7 +267,7 @@ def _described(
 ) -> Executable:
     """Add the engines built now, if any, the report and the memory plan to an executable's description."""
     built = 0 if compiled is None else compiled.engines_built
-    report = _embedded_report(model) if compiled is None else compiled.report.as_json()
+    report = _report_in(model) if compiled is None else compiled.report.as_json()
     if report is not None and executable.description["segments"] and not executable.description["unchecked"]:
         report.pop("checked", None)
     executable.description |= {"engines_built": built, "report": report, "memory": memory}
@@ -275,8 +275,18 @@ def _described(
 
 
 def _embedded_memory(model: ir.Model) -> Mapping[str, Any] | None:
-    memory = (_embedded_report(model) or {}).get("memory")
-    return memory if isinstance(memory, dict) else None
+    with contextlib.suppress(ValueError):
+        return (embedded_report(model) or {}).get("memory")
+    return None
+
+
+def _report_in(model: ir.Model) -> dict[str, Any] | None:
+    """Return the report in a compiled file; None where there is none, or one that was damaged."""
+    try:
+        return embedded_report(model)
+    except ValueError as error:
+        logger.warning("The report in the file (%s) is left out, as %s", REPORT, error)
+        return None
 
 
 def _compile(path: pathlib.Path, options: CompileOptions, cache: EngineCache | None) -> CompiledModel | None:
@@ -303,12 +313,3 @@ def _build_again(path: pathlib.Path, options: CompileOptions, cache: EngineCache
         logger.warning("%s: they can't be built, so its nodes run natively: %s", path, error)
         return None
     return None if compiled.engine == NATIVE else compiled
-
-
-def _embedded_report(model: ir.Model) -> dict[str, Any] | None:
-    """Return the report in a compiled file; None where there is none, or none that can be read."""
-    try:
-        report = json.loads(model.metadata_props.get("trtnode.report", ""))
-    except ValueError:
-        return None
-    return report if isinstance(report, dict) else None

@@ -38,6 +38,12 @@ MOST_TIES = 4
 
 LARGEST_REACH = 1024
 
+BEYOND_HALF = 70001.0
+"""Neither in the range of float16 nor, divided, on one of its steps."""
+
+STEPS_APART = 25.3
+"""Steps of a quantized tensor whose multiples lie between its steps, and the largest beyond its range."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InputUses:
@@ -111,6 +117,10 @@ def _allowed(op: ir.Node, place: int) -> Bounds | None:
 
 
 def _ties(op: ir.Node) -> Iterator[float]:
+    if op.op_type == "Cast" and op.outputs[0].dtype == ir.DataType.FLOAT16 and _is_cast_again(op.outputs[0]):
+        yield BEYOND_HALF
+    if op.op_type == "QuantizeLinear" and (scale := op.inputs[1]) is not None and scale.const_value is not None:
+        yield STEPS_APART * float(scale.const_value.numpy().max())
     if op.op_type not in ("Clip", "Div", "Equal", "Greater", "Less", "Mod", "GreaterOrEqual", "LessOrEqual"):
         return
     for value in op.inputs[1:]:
@@ -119,6 +129,12 @@ def _ties(op: ir.Node) -> Iterator[float]:
             number = float(array.reshape(()))
             if number and math.isfinite(number):
                 yield number
+
+
+def _is_cast_again(value: ir.Value) -> bool:
+    """Return whether a cast takes a value, moved or not, so that its rounding alone stays."""
+    uses = [use.node for use in value.uses()]
+    return any(n.op_type == "Cast" or (n.op_type in MOVERS and _is_cast_again(n.outputs[0])) for n in uses)
 
 
 def _reaches(op: ir.Node) -> Iterator[int]:

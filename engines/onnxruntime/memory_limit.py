@@ -34,6 +34,11 @@ def limit_memory(max_bytes: int) -> None:
         _limits.append(max_bytes)
 
 
+def limit_bytes() -> int | None:
+    """Return the limit; None where there is none."""
+    return _limits[0] if _limits else None
+
+
 def session_options() -> dict[str, str]:
     """Return the options of sessions that heed the limit; none where there is no limit."""
     if not _limits:

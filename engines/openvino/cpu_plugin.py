@@ -15,7 +15,12 @@ from trtnode.engines.backends.cpu_features import has_short_sums, leaves_bfloat1
 from trtnode.engines.backends.protocols import LoadOptions, PrecisionSupport
 from trtnode.engines.errors import BuildError, EngineRejectedError
 from trtnode.engines.openvino.engine import OpenVinoEngine, check_bindings, first_line
-from trtnode.engines.openvino.graph_changes import clamp_indices, compute_bytes_in_32_bits
+from trtnode.engines.openvino.graph_changes import (
+    clamp_indices,
+    compute_bytes_in_32_bits,
+    part_outputs_from_inputs,
+    round_casts,
+)
 from trtnode.engines.openvino.indices import bounds_of
 from trtnode.engines.openvino.library import KEPT_KERNELS, ov
 from trtnode.engines.openvino.wide_integers import saturated_of
@@ -82,7 +87,12 @@ class CpuPlugin:
             source = self._core.read_model(str(model))
             compute_bytes_in_32_bits(source)
             clamp_indices(source)
-            exported = self._core.compile_model(source, DEVICE, dict(properties)).export_model()
+            if properties["INFERENCE_PRECISION_HINT"] == "f32":  # others round on their own
+                round_casts(source)
+            compiled = self._core.compile_model(source, DEVICE, dict(properties))
+            if part_outputs_from_inputs(source, compiled):
+                compiled = self._core.compile_model(source, DEVICE, dict(properties))
+            exported = compiled.export_model()
         except Exception as error:  # the library raises RuntimeError for nearly everything, but not only that
             raise BuildError(first_line(error)) from error
         engine: bytes = exported.getvalue()  # without a copy
@@ -91,7 +101,7 @@ class CpuPlugin:
     def load(self, engine: bytes | memoryview, envelope: Envelope, options: LoadOptions) -> OpenVinoEngine:
         """Import engine bytes."""
         bounds = bounds_of(envelope.options, envelope.inputs)
-        saturated = saturated_of(envelope.options, len(envelope.inputs))
+        saturated = saturated_of(envelope.options)
         properties: dict[str, Any] = {k: v for k, v in envelope.options.items() if k not in (INDICES, SATURATED)}
         properties["CPU_RUNTIME_CACHE_CAPACITY"] = KEPT_KERNELS
         if (threads := options.threads) is not None:

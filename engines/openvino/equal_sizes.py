@@ -1,4 +1,4 @@
-"""Labels sizes that must be equal, and that OpenVINO broadcasts where one of them is 1 and ONNX Runtime refuses.
+"""Labels sizes that must be equal, which ONNX Runtime checks. OpenVINO broadcasts where one is 1, or ignores it.
 
 Sizes of one name are equal: those of an engine's inputs are compared at each request, and others follow from them. The
 table has the operators whose refusals engines lose; all others refuse what ONNX Runtime does. Left are requests that
@@ -24,7 +24,7 @@ def check_sizes(node: Node) -> Verdict:
     pairs = MUST_BE_EQUAL.get(node.op_type)
     for one, other in pairs(node) if pairs else ():
         if one is None or one != other:
-            detail = f"{node.op_type} in OpenVINO repeats an input of size 1, and ONNX Runtime refuses it."
+            detail = f"{node.op_type} in OpenVINO answers sizes that ONNX Runtime refuses."
             return Verdict(ReasonCode.UNKNOWN_SHAPE, f"{detail} Sizes {_shown(one)} and {_shown(other)} may differ.")
     return SUPPORTED
 
@@ -96,6 +96,13 @@ def _affine_grid(node: Node) -> Iterator[Pair]:
         yield from zip(wanted.const_value.numpy()[:1].tolist(), _sizes(node, 0), strict=False)
 
 
+def _squeeze(node: Node) -> Iterator[Pair]:
+    given, sizes = node.op.inputs[1:2], _sizes(node, 0)
+    constant = given[0].const_value if given and given[0] is not None else None
+    axes = node.op.attributes.get_ints("axes", ()) if constant is None else constant.numpy().ravel().tolist()
+    return ((sizes[axis], 1) for axis in axes if -len(sizes) <= axis < len(sizes))
+
+
 MUST_BE_EQUAL: dict[str, Callable[[Node], Iterator[Pair]]] = {
     "AffineGrid": _affine_grid,
     "Attention": _attention,
@@ -108,5 +115,6 @@ MUST_BE_EQUAL: dict[str, Callable[[Node], Iterator[Pair]]] = {
     "LayerNormalization": _scale,
     "RMSNormalization": _scale,
     "RotaryEmbedding": _rotary_embedding,
+    "Squeeze": _squeeze,
 }
 """The sizes that must be equal, by operator."""

@@ -6,11 +6,16 @@ tells which they are.
 8-bit results are computed in 32 bits, of which the last eight stay. OpenVINO rounds quotients of 8-bit integers, and
 stops at the end of their range where it casts a float beyond it. In int32 it does neither, and a cast from there drops
 the upper bits.
+
+A cast to float16 is a rounding, which the library leaves out where it computes in float32. So arithmetic rounds.
+
+An output that is an input of the engine gets an operator between them. Else OpenVINO gives both the same memory, and
+writes beyond it as sizes change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -85,6 +90,15 @@ BYTES = (ov.Type.i8, ov.Type.u8)
 
 WIDE = "i32"
 
+WIDER_THAN_HALF = (ov.Type.f32, ov.Type.i32, ov.Type.i64)
+
+ROUNDED = "rounded to float16: "
+
+HALF_NORMAL, HALF_LARGEST = 2.0**-14, 65504.0
+"""The smallest normal number of float16, and its largest."""
+
+FLOAT_LARGEST = 3e38
+
 
 def compute_bytes_in_32_bits(model: ov.Model) -> None:
     """Rewrite the casts and quotients of a model and of its branches and bodies, in place."""
@@ -94,15 +108,35 @@ def compute_bytes_in_32_bits(model: ov.Model) -> None:
     manager.run_passes(model)
 
 
-class _Rewrite(passes.MatcherPass):  # type: ignore[misc]
-    """Applies a function to each operation of a type with an 8-bit result."""
+def round_casts(model: ov.Model) -> None:
+    """Put roundings in front of casts to float16, in a model and in its branches and bodies, in place."""
+    manager = passes.Manager()
+    manager.register_pass(_Rewrite("opset1.Convert", _round_cast, (ov.Type.f16,)))
+    manager.run_passes(model)
 
-    def __init__(self, kind: str, rewrite: Any) -> None:
+
+def part_outputs_from_inputs(model: ov.Model, compiled: ov.CompiledModel) -> bool:
+    """Put an operator between outputs and inputs that are one once compiled. Return whether there are any."""
+    parameters = {one.get_friendly_name(): one for one in model.get_parameters()}
+    found = False
+    for result, made in zip(model.get_results(), compiled.get_runtime_model().get_results(), strict=True):
+        source = made.input_value(0).get_node()
+        if source.get_rt_info()["layerType"].astype(str) == "Input":
+            same = opset.identity(parameters[source.get_friendly_name()])
+            result.input(0).replace_source_output(same.output(0))
+            found = True
+    return found
+
+
+class _Rewrite(passes.MatcherPass):  # type: ignore[misc]
+    """Applies a function to each operation of a type with a result of some element types."""
+
+    def __init__(self, kind: str, rewrite: Any, elements: Collection[ov.Type] = BYTES) -> None:
         super().__init__()
 
         def apply(matcher: Any) -> bool:
             operation = matcher.get_match_root()
-            return bool(operation.get_element_type() in BYTES and rewrite(operation))
+            return bool(operation.get_element_type() in elements and rewrite(operation))
 
         self.register_matcher(passes.Matcher(passes.WrapType(kind), rewrite.__name__), apply)
 
@@ -124,3 +158,35 @@ def _widen_quotient(quotient: Any) -> bool:
     for consumer in consumers:
         consumer.replace_source_output(narrow.output(0))
     return True
+
+
+def _round_cast(cast: Any) -> bool:
+    """Round what float16 can't hold. Rounding twice is no other than once, so a match that comes again ends here."""
+    source = cast.input_value(0)
+    if source.get_element_type() not in WIDER_THAN_HALF or source.get_node().get_friendly_name().startswith(ROUNDED):
+        return False
+    rounded = _rounded_to_half(opset.convert(source, "f32"))
+    rounded.set_friendly_name(f"{ROUNDED}{cast.get_friendly_name()}")
+    cast.input(0).replace_source_output(rounded.output(0))
+    return True
+
+
+def _rounded_to_half(value: Any) -> Any:
+    """Return float32 numbers rounded to those of float16, ties to even, with infinity beyond its range.
+
+    Adding and subtracting a number 1.5 * 2**13 times the power of two below rounds to 11 bits. That power is the
+    difference between a multiple by 2**23 + 1 and the float32 before it (Rump, Ogita and Oishi 2008). The maximum in
+    between keeps the library from fusing the products.
+    """
+    size = opset.minimum(opset.absolute(value), _float(2.0**20))
+    multiple = opset.maximum(opset.multiply(size, _float(2.0**23 + 1)), _float(0))
+    before = opset.maximum(opset.multiply(multiple, _float(1 - 2.0**-24)), _float(0))
+    power = opset.maximum(opset.subtract(multiple, before), _float(HALF_NORMAL))
+    shift = opset.multiply(power, _float(1.5 * 2**13))
+    rounded = opset.subtract(opset.add(value, shift), shift)
+    beyond = opset.greater(opset.absolute(rounded), _float(HALF_LARGEST))
+    return opset.select(beyond, opset.multiply(rounded, _float(FLOAT_LARGEST)), rounded)
+
+
+def _float(number: float) -> Any:
+    return opset.constant(np.float32(number))

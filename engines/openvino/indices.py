@@ -148,25 +148,21 @@ def index_options(nodes: Sequence[Node], inputs: Sequence[ir.Value]) -> dict[str
 
 
 def bounds_of(options: Mapping[str, str], inputs: Sequence[TensorSpec]) -> tuple[Bound, ...]:
-    """Read the bounds in the options of an envelope.
+    """Read the bounds in the options of an envelope, which has checked their types and inputs.
 
     Raises:
-        EngineRejectedError: They can't be read, or don't fit the inputs.
+        EngineRejectedError: They don't fit the inputs.
     """
-    try:
-        read = [_read_bound(fields, inputs) for fields in json.loads(options.get(INDICES, "[]"))]
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise EngineRejectedError("OpenVINO", f"the bounds of its indices can't be read ({error}).") from error
-    return tuple(dict.fromkeys(read))
+    return tuple(dict.fromkeys(_read_bound(fields, inputs) for fields in json.loads(options.get(INDICES, "[]"))))
 
 
 def _read_bound(fields: Mapping[str, Any], inputs: Sequence[TensorSpec]) -> Bound:
-    sizes = tuple(size if isinstance(size, int) else (int(size[0]), int(size[1])) for size in fields["sizes"])
-    for place, axis in [(int(fields["input"]), 0), *(size for size in sizes if isinstance(size, tuple))]:
-        if not 0 <= place < len(inputs) or (axis and axis >= len(inputs[place].shape or ())):
-            raise ValueError(f"there is no axis {axis} of input {place}")
-    negative, length = bool(fields["negative"]), bool(fields["length"])
-    return Bound(input=int(fields["input"]), sizes=sizes, negative=negative, length=length)
+    sizes = tuple(size if isinstance(size, int) else (size[0], size[1]) for size in fields["sizes"])
+    for place, axis in (size for size in sizes if isinstance(size, tuple)):
+        if not 0 <= axis < len(inputs[place].shape or ()):
+            problem = f"the bounds of its indices can't be read (there is no axis {axis} of input {place})."
+            raise EngineRejectedError("OpenVINO", problem)
+    return Bound(input=fields["input"], sizes=sizes, negative=fields["negative"], length=fields["length"])
 
 
 def _bound(node: Node, places: Mapping[ir.Value, int]) -> Bound | None:

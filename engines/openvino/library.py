@@ -20,7 +20,7 @@ sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 import openvino as ov
 from openvino import _pyopenvino as ov_c
-from openvino import opset13 as opset
+from openvino import opset16 as opset
 from openvino import passes
 
 __all__ = ["KEPT_KERNELS", "opset", "ov", "ov_c", "passes"]

@@ -15,7 +15,6 @@ import onnx_ir as ir
 
 from trtnode.engines.artifact.envelope import SATURATED
 from trtnode.engines.backends.protocols import Buffer
-from trtnode.engines.errors import EngineRejectedError
 from trtnode.engines.openvino.indices import TABLE as INDEXED
 from trtnode.partitioner.graph.view import Node
 from trtnode.partitioner.model.values import has_subgraphs
@@ -41,19 +40,9 @@ def saturation_options(nodes: Sequence[Node], inputs: Sequence[ir.Value]) -> dic
     return {SATURATED: json.dumps(places)} if places else {}
 
 
-def saturated_of(options: Mapping[str, str], inputs: int) -> frozenset[int]:
-    """Read the places in the options of an envelope.
-
-    Raises:
-        EngineRejectedError: They are none of so many inputs.
-    """
-    try:
-        places = frozenset(json.loads(options.get(SATURATED, "[]")))
-    except (ValueError, TypeError, RecursionError):
-        places = frozenset({None})
-    if not places <= set(range(inputs)):
-        raise EngineRejectedError("OpenVINO", "the list of its inputs that end at 32 bits can't be read.")
-    return places
+def saturated_of(options: Mapping[str, str]) -> frozenset[int]:
+    """Read the places in the options of an envelope, which has checked them."""
+    return frozenset(json.loads(options.get(SATURATED, "[]")))
 
 
 def touches_an_end(results: Sequence[Buffer]) -> bool:

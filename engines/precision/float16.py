@@ -33,6 +33,9 @@ EXACT_OPS = frozenset(
 """Operators that stay float32. Their sums or powers leave the range of float16 although inputs and results don't, or
 they belong to a quantized operator."""
 
+SEQUENCE_OPS = frozenset("ConcatFromSequence SequenceAt SequenceConstruct SequenceInsert SplitToSequence".split())
+"""Operators of sequences, of which not all have kernels for other types. They stay float32 together."""
+
 Ranges = Mapping[str, tuple[float, float]]
 
 
@@ -124,7 +127,12 @@ class _Conversion:
 
     def _half_slots(self, node: onnx.NodeProto) -> tuple[frozenset[int], frozenset[int]] | None:
         """Positions of inputs and outputs that get the other type; None where the node stays as it is."""
-        if node.op_type in EXACT_OPS or node.domain not in ("", "ai.onnx") or self._stays(node):
+        if (
+            node.op_type in EXACT_OPS | SEQUENCE_OPS
+            or lacks_half_kernel(node)
+            or node.domain not in ("", "ai.onnx")
+            or self._stays(node)
+        ):
             return None
         schema = onnx.defs.get_schema(node.op_type, self._opset, "")
         allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
@@ -206,6 +214,17 @@ class _Conversion:
                 if half:
                     info.type.tensor_type.elem_type = HALF_TYPES[self._precision]
                 yield info
+
+
+def lacks_half_kernel(node: onnx.NodeProto) -> bool:
+    """Return whether attributes ask for what ONNX Runtime computes in float32 alone, or wrong in float16.
+
+    Its float16 kernel of BatchNormalization in training writes into the statistics that it is given.
+    """
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    if node.op_type in ("ScatterElements", "ScatterND"):
+        return bool(attributes.get("reduction", b"none") != b"none")
+    return node.op_type == "BatchNormalization" and bool(attributes.get("training_mode", 0))
 
 
 def _parameters(formal: Collection[onnx.defs.OpSchema.FormalParameter], actual: Iterable[str]) -> dict[int, str]:

@@ -15,12 +15,13 @@ import numpy as np
 from trtnode.engines.artifact.envelope import Place
 from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.backends.stage_times import StageTime
-from trtnode.engines.errors import EMPTY_TENSOR, LastResortError, OutOfRangeError
+from trtnode.engines.errors import EMPTY_TENSOR, LARGE_RESULT, LastResortError, OutOfRangeError
 from trtnode.engines.inputs.signature import is_defined
 from trtnode.engines.onnxruntime.session import BoundSession, as_array, runs_as_array
 from trtnode.engines.runtime.buffers import Lifetime, ResultSlot, allocate
 from trtnode.engines.runtime.plan import LoadedPlan, PlanStage, last_uses
 from trtnode.partitioner.graph.view import TensorSpec, describe, specs
+from trtnode.partitioner.passes.result_sizes import ResultSizes
 
 
 class Context(Protocol):
@@ -181,7 +182,7 @@ class DynamicContext:
         inputs = [(n, s.dtype.numpy()) for n, s in zip(names, engine.inputs, strict=True) if s.dtype is not None]
         outputs = [s.name for s in specs(stage.outputs)]
         known, equal = self._plan.engines[stage.name].empty_places, equal_places(specs(stage.inputs))
-        check = functools.partial(_check_sizes, inputs, known, equal)
+        check = functools.partial(_check_sizes, inputs, known, equal, self._plan.sizes.get(stage.name))
         if engine.reads_in_place:
             return _in_place_step(engine, inputs, outputs, check)
         staging = self._staging
@@ -270,9 +271,10 @@ def _check_sizes(
     inputs: Sequence[tuple[str, np.dtype]],
     known: Collection[frozenset[Place]],
     equal: Sequence[tuple[int, int, int, int]],
+    sizes: ResultSizes | None,
     arrays: Sequence[np.ndarray],
 ) -> None:
-    """Refuse empty inputs that the engine was not compared with, and sizes that have one name and differ."""
+    """Refuse empty inputs that the engine was not compared with, unequal sizes of one name, and too large results."""
     for (name, _), array in zip(inputs, arrays, strict=True):
         if not array.size and empty_places(arrays) not in known:
             raise OutOfRangeError(EMPTY_TENSOR, f"{name!r} has no elements, and its engine was not compared with that.")
@@ -280,6 +282,8 @@ def _check_sizes(
         if arrays[one].shape[axis] != arrays[other].shape[its_axis]:
             problem = f"Axis {axis} of {inputs[one][0]!r} and axis {its_axis} of {inputs[other][0]!r}"
             raise OutOfRangeError("unequal_sizes", f"{problem} have one name in the model, and differ.")
+    if sizes is not None and not sizes.fit([array.shape for array in arrays]):
+        raise OutOfRangeError(LARGE_RESULT, "A result in its engine would take more memory than models may use here.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from trtnode.engines.backends.custom_operators import keeping_libraries
 from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.errors import (
+    LARGE_RESULT,
     BackendMissingError,
     DeviceLostError,
     EngineError,
@@ -25,6 +26,7 @@ from trtnode.engines.errors import (
     ExecutionError,
     InvalidInputError,
     LastResortError,
+    MemoryLimitError,
     ModelLoadError,
     OutOfRangeError,
 )
@@ -39,6 +41,7 @@ from trtnode.engines.runtime.plan import LoadedPlan
 from trtnode.engines.runtime.plan_loading import load_plan, signature_of
 from trtnode.engines.runtime.reference_nodes import LastResort, count_operators
 from trtnode.engines.runtime.request_values import finite_checks, non_finite_input, replaced_default
+from trtnode.engines.runtime.text_bound import TextGuard
 from trtnode.engines.runtime.whole_model import operators_in_reference, whole_opener
 from trtnode.partitioner.compiled.trtnode import is_trtnode, view_with_engines
 from trtnode.partitioner.errors import PartitionError
@@ -62,6 +65,7 @@ class Executable:
         on_loss: Called with a sentence when the device of the engines can't be used any more in this process.
         nan_natively: True if a request whose inputs hold NaN or infinity is answered natively; engines may lose them.
             Without a native path, engines answer all the same.
+        texts: Runs requests apart whose text might exceed the limit; None where none might.
         keep_kernels: Keeps what engines have compiled for this device, for the next process. Call it after a warm-up.
     """
 
@@ -81,6 +85,7 @@ class Executable:
         self.on_loss: Callable[[str], None] = lambda _: None
         self.nan_natively = True
         self.keep_kernels = keep_kernels
+        self.texts: TextGuard | None = None
         self._finite_checks = (
             finite_checks(signature.inputs) if plan is not None and description["native_fallback"] else ()
         )
@@ -138,6 +143,9 @@ class Executable:
             ExecutionError: The run failed natively as well.
             InvalidInputError: Another value replaces a default that only engines hold.
         """
+        texts = self.texts
+        if texts is not None and not texts.covers(feeds):
+            return _chosen(texts.runner, feeds, outputs)
         plan = self._plan
         if plan is None:
             return self._run_natively(feeds, outputs)
@@ -170,7 +178,7 @@ class Executable:
         plan, self._plan = self._plan, None
         self.keep_kernels = lambda: None  # it refers to the engines
         self._idle.clear()
-        self._native = None
+        self._native = self.texts = None
         if plan is not None and plan.gpu_programs is not None:
             plan.gpu_programs.close()
 
@@ -191,7 +199,8 @@ class Executable:
         try:
             results = self._run_natively(feeds, outputs)
         except ModelLoadError as refusal:
-            raise ExecutionError(f"{error} There is no native path to answer instead: {refusal}") from error
+            kind = MemoryLimitError if reason == LARGE_RESULT else ExecutionError
+            raise kind(f"{error} There is no native path to answer instead: {refusal}") from error
         logger.warning("Request answered natively (%s): %s", reason, error)
         self.on_fallback(reason)
         return results
@@ -201,12 +210,14 @@ class Executable:
         if session is None:
             with self._native_lock:
                 session = self._native = self._native or self._open_native()
-        if outputs is None:
-            return dict(zip(session.outputs, session.run(feeds), strict=True))
-        wanted = [name for name in session.outputs if name in outputs]
-        if not wanted:
-            return {}
-        return dict(zip(wanted, session.run(feeds, wanted), strict=True))
+        return _chosen(session, feeds, outputs)
+
+
+def _chosen(session: Runner, feeds: Mapping[str, Any], outputs: Sequence[str] | None) -> dict[str, Any]:
+    if outputs is None:
+        return dict(zip(session.outputs, session.run(feeds), strict=True))
+    wanted = [name for name in session.outputs if name in outputs]
+    return dict(zip(wanted, session.run(feeds, wanted), strict=True)) if wanted else {}
 
 
 def open_executable(
@@ -260,6 +271,7 @@ def open_executable(
     described = _describe(graph, envelopes if plan else {}, rejected)
     executable = Executable(signature, plan, open_whole, described, keep)
     executable.name = native.name
+    executable.texts = TextGuard.of(model, native, run.apart)
     executable.nan_natively = answers_nan_natively(model)
     release_pages(model)
     return executable

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
+from collections.abc import Callable
 
 from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.inputs.samples import Runner
 from trtnode.engines.runtime.known_engines import KnownEngines
 from trtnode.engines.runtime.reference_nodes import OpenReference, evaluate_here
 
@@ -21,6 +24,7 @@ class RunOptions:
         trust: The engines that may run; None where this program has just built them, or found them in its cache.
         known: Names the device, and compares engines that nobody has compared yet; None takes them as they are.
         reference: Opens nodes that nothing else has a kernel for in onnx.reference; None lets none run there.
+        apart: Opens a model file in a process with a limit, for requests whose text nothing bounds; None refuses these.
     """
 
     threads: int | None = None
@@ -30,6 +34,7 @@ class RunOptions:
     trust: Trust | None = None
     known: KnownEngines | None = None
     reference: OpenReference | None = evaluate_here
+    apart: Callable[[pathlib.Path], Runner] | None = None
 
 
 ALONE = RunOptions()

@@ -23,6 +23,7 @@ from trtnode.partitioner.graph.extraction import extract_model
 from trtnode.partitioner.graph.view import TRTNODE_DOMAIN, Graph, Node, TensorSpec, subgraph_nodes
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.mapped_weights import ENGINE_PARTS, engine_part
+from trtnode.partitioner.passes.result_sizes import ResultSizes
 
 if TYPE_CHECKING:
     from trtnode.engines.cuda.programs import GpuPrograms
@@ -62,6 +63,7 @@ class LoadedPlan:
         outputs: Of the model.
         constants: Values of outputs that no stage computes, and defaults of inputs.
         held_defaults: Defaults that are constants in the engines, by name of the model's input.
+        sizes: Results of each engine whose inputs have no fixed shape, by stage name; none where memory has no limit.
         gpu_programs: The whole of it on a GPU's streams; None where its stages are handed arrays of the host.
     """
 
@@ -73,6 +75,7 @@ class LoadedPlan:
     constants: Mapping[str, np.ndarray]
     held_defaults: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     evaluators: Mapping[str, Evaluator] = dataclasses.field(default_factory=dict)
+    sizes: Mapping[str, ResultSizes] = dataclasses.field(default_factory=dict)
     gpu_programs: GpuPrograms | None = None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import onnx_ir as ir
@@ -12,12 +12,15 @@ import onnx_ir as ir
 from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.inputs.signature import Signature
 from trtnode.engines.onnxruntime.compatibility import open_native
+from trtnode.engines.onnxruntime.memory_limit import limit_bytes
 from trtnode.engines.onnxruntime.subgraph_weights import move_weights_inside
 from trtnode.engines.runtime.gpu_plan import open_gpu_plan
-from trtnode.engines.runtime.plan import LoadedPlan, native_stage_model, plan_stages
+from trtnode.engines.runtime.plan import LoadedPlan, PlanStage, native_stage_model, plan_stages
 from trtnode.engines.runtime.reference_nodes import LastResort
+from trtnode.partitioner.compiled.trtnode import replaced_nodes
 from trtnode.partitioner.graph.view import Graph, specs
 from trtnode.partitioner.model.default_values import held_defaults
+from trtnode.partitioner.passes.result_sizes import ResultSizes
 
 
 def load_plan(
@@ -60,10 +63,21 @@ def load_plan(
         outputs=signature.outputs,
         constants=interface_constants(graph),
         held_defaults=held,
+        sizes=dict(_result_sizes(graph, stages)),
     )
     if not all(hasattr(engine, "on_stream") for engine in engines.values()):
         return plan  # what a GPU needs isn't imported for engines of the processor
     return dataclasses.replace(plan, gpu_programs=open_gpu_plan(plan, native))
+
+
+def _result_sizes(graph: Graph, stages: Iterable[PlanStage]) -> Iterator[tuple[str, ResultSizes]]:
+    """Yield the results of each engine that a request's shapes decide about, where memory has a limit."""
+    limit = limit_bytes()
+    for stage in stages if limit is not None else ():
+        call = stage.nodes[0].op
+        function = replaced_nodes(graph.model, call) if stage.is_engine else None
+        if limit is not None and function is not None and any(s.static_shape is None for s in specs(stage.inputs)):
+            yield stage.name, ResultSizes(call, function, limit)
 
 
 def signature_of(graph: Graph) -> Signature:

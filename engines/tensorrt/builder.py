@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from trtnode.engines.artifact.cache_folder import PRIVATE
 from trtnode.engines.artifact.files import write_atomically
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.progress import Progress, report
@@ -70,8 +71,8 @@ def build_engine(trt: Any, model: pathlib.Path, options: BuildOptions) -> bytes:
     engine, timing_cache = build_plan(trt, model, options, measured)
     if file is not None and timing_cache != measured:
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, timing_cache)
+            file.parent.mkdir(PRIVATE, parents=True, exist_ok=True)
+            write_atomically(file, timing_cache, mode=0o600)
         except (OSError, OutputFileError) as error:
             logger.warning("What TensorRT measured can't be kept: %s", error)
     return engine

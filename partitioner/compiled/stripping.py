@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import onnx
 import onnx_ir as ir
 
 from trtnode.partitioner.compiled.references import put_together, references_from_bytes
+from trtnode.partitioner.compiled.trtnode import SIZES_DOMAIN
 from trtnode.partitioner.errors import CompiledModelError
 from trtnode.partitioner.graph.view import TRTNODE_DOMAIN
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.mapped_weights import engine_part
 
+SMALL_ELEMENTS = 1024
+"""Constants up to this size may hold shapes, axes or indices that the shapes of results depend on."""
 
-def strip_fallback(model: onnx.ModelProto) -> None:
+
+def strip_fallback(model: onnx.ModelProto, *, keep_sizes: bool = False) -> None:
     """Remove the functions of TrtNodes, and the weights that only they read, in place.
 
     TrtNodes keep only their run-time inputs, and hold the whole of their engines. The rest of the model stays complete.
+
+    Args:
+        model: The model.
+        keep_sizes: True keeps the functions without large weights in ``SIZES_DOMAIN``.
     """
+    sizes = list(_size_functions(model)) if keep_sizes else []
     make_engines_whole(model)
     run_time = {value.name for value in model.graph.input}
     constants = {t.name for graph in protobuf_walk.graphs(model) for t in graph.initializer} - run_time
@@ -37,6 +47,33 @@ def strip_fallback(model: onnx.ModelProto) -> None:
         weights = [tensor for tensor in graph.initializer if tensor.name in used]
         del graph.initializer[:]
         graph.initializer.extend(weights)
+    model.functions.extend(sizes)
+
+
+def _size_functions(model: onnx.ModelProto) -> Iterator[onnx.FunctionProto]:
+    functions = {function.overload: function for function in model.functions if function.domain == TRTNODE_DOMAIN}
+    run_time = {value.name for value in model.graph.input}
+    weights = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in run_time}
+    for node in model.graph.node:
+        if node.domain == TRTNODE_DOMAIN and node.overload in functions:
+            function = onnx.FunctionProto.FromString(functions[node.overload].SerializeToString())
+            function.domain = SIZES_DOMAIN
+            for formal, actual in zip(list(function.input), node.input, strict=False):
+                if actual in weights:
+                    _replace_weight(function, formal, weights[actual])
+            yield function
+
+
+def _replace_weight(function: onnx.FunctionProto, name: str, weight: onnx.TensorProto) -> None:
+    """Make a small weight a constant of a function, and of a large one only its type known."""
+    if math.prod(weight.dims) > SMALL_ELEMENTS or onnx.external_data_helper.uses_external_data(weight):
+        kind = onnx.helper.make_tensor_value_info(name, weight.data_type, list(weight.dims))
+        function.value_info.append(kind)
+        return
+    function.input.remove(name)
+    constant = onnx.helper.make_node("Constant", [], [name])
+    constant.attribute.append(onnx.AttributeProto(name="value", type=onnx.AttributeProto.TENSOR, t=weight))
+    function.node.insert(0, constant)
 
 
 def strip_engines(model: onnx.ModelProto) -> None:

@@ -157,11 +157,21 @@ def embedded_engine(op: ir.Node, suffix: str = "") -> EmbeddedEngine:
     )
 
 
+SIZES_DOMAIN = f"{TRTNODE_DOMAIN}.sizes"
+"""Domain of functions that nothing calls: the nodes of TrtNodes without large weights, to measure results by."""
+
+
 def view_with_engines(model: ir.Model) -> Graph:
     """View a compiled model as its engines were built, in place: the defaults that TrtNodes read are constants."""
     read = {value for op in model.graph if is_trtnode(op) for value in op.inputs}
     hold_defaults(model.graph, [value for value in inputs_with_defaults(model.graph) if value in read])
     return Graph.of(model)
+
+
+def replaced_nodes(model: ir.Model, op: ir.Node) -> ir.Function | None:
+    """Return the nodes that a TrtNode replaced, maybe without their weights; None where the model has neither."""
+    whole = model.functions.get(op.op_identifier())
+    return whole or model.functions.get((SIZES_DOMAIN, op.op_type, op.overload))
 
 
 def segment_hash(graph: Graph, segment: Segment) -> str:

@@ -27,6 +27,15 @@ MAX_EXPANDED_NODES = 250_000
 MAX_EXPANDED_BYTES = 2**30
 """The same for the bytes of these nodes, which may hold tensors."""
 
+MAX_RANK = 64
+"""Limit of the dimensions of a tensor: NumPy's arrays have no more."""
+
+MAX_INTERFACE = 10_000
+"""Limit of the inputs, and of the outputs, of a model. No message names so many tensors."""
+
+STRING_BYTES = 128
+"""Memory of a string beside its text, as an object of Python and of an engine library."""
+
 MAX_EMPTY_ELEMENTS = 2**40
 """Limit of the other dimensions of a tensor that has a dimension of zero; numpy counts them."""
 
@@ -51,8 +60,13 @@ def check_declared_sizes(path: pathlib.Path, proto: onnx.ModelProto, parts: Part
 
 
 def size_bytes(data_type: int, dims: Iterable[int]) -> int:
-    """Return the size of a tensor of numbers; 0 for types without a fixed size."""
-    return max(0, math.ceil(math.prod(dims) * _bits(data_type) / 8)) if _bits(data_type) else 0
+    """Return the size of a tensor of numbers in a file; 0 for types without a fixed size."""
+    return max(0, -(-math.prod(dims) * _bits(data_type) // 8))
+
+
+def memory_bytes(data_type: int, dims: Iterable[int]) -> int:
+    """Return the memory that a tensor takes, of strings without their text."""
+    return max(0, math.prod(dims)) * STRING_BYTES if data_type == _T.STRING else size_bytes(data_type, dims)
 
 
 def _bits(data_type: int) -> int:
@@ -72,11 +86,12 @@ def _tensors(parts: Parts) -> Iterator[tuple[str, onnx.TensorProto]]:
     for place, attribute in parts.attributes():
         for tensor in (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors):
             yield place, tensor
-        for sparse in (
-            *([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []),
-            *attribute.sparse_tensors,
-        ):
+        for sparse in _sparse_of(attribute):
             yield from _parts(place, sparse)
+
+
+def _sparse_of(attribute: onnx.AttributeProto) -> Sequence[onnx.SparseTensorProto]:
+    return (*([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []), *attribute.sparse_tensors)
 
 
 def _parts(place: str, sparse: onnx.SparseTensorProto) -> Iterator[tuple[str, onnx.TensorProto]]:
@@ -86,6 +101,7 @@ def _parts(place: str, sparse: onnx.SparseTensorProto) -> Iterator[tuple[str, on
 
 def _check_length(path: pathlib.Path, place: str, tensor: onnx.TensorProto) -> None:
     dims = tuple(tensor.dims)
+    _check_rank(path, place, dims)
     if any(size < 0 for size in dims):
         raise ModelFileError(path, f"{place} has a negative dimension: {_shape(dims)}.", EXPORT)
     elements = math.prod(dims)
@@ -97,6 +113,11 @@ def _check_length(path: pathlib.Path, place: str, tensor: onnx.TensorProto) -> N
     if wanted != held:
         problem = f"{place} declares the shape {_shape(dims)}, which takes {wanted} {unit}, but holds {held}."
         raise ModelFileError(path, problem, EXPORT)
+
+
+def _check_rank(path: pathlib.Path, place: str, dims: Sequence[object]) -> None:
+    if len(dims) > MAX_RANK:
+        raise ModelFileError(path, f"{place} has {len(dims)} dimensions; the most are {MAX_RANK}.", EXPORT)
 
 
 def data_field(data_type: int) -> str:
@@ -144,10 +165,11 @@ _STORAGE: dict[int, _Storage] = {
 
 def _check_dense(path: pathlib.Path, parts: Parts) -> None:
     sparse = [tensor for graph in parts.graphs for tensor in graph.sparse_initializer]
-    sparse += [a.sparse_tensor for _, a in parts.attributes() if a.HasField("sparse_tensor")]
+    sparse += [tensor for _, attribute in parts.attributes() for tensor in _sparse_of(attribute)]
     total = 0
     for tensor in sparse:
-        total += size_bytes(tensor.values.data_type, tensor.dims)
+        _check_rank(path, f"sparse tensor {tensor.values.name!r}", tensor.dims)
+        total += memory_bytes(tensor.values.data_type, tensor.dims)
         if total > MAX_DENSE_BYTES or min(tensor.dims, default=0) < 0:
             problem = f"sparse tensor {tensor.values.name!r} of shape {_shape(tensor.dims)} is too large to make dense"
             limit = f"at most {MAX_DENSE_BYTES} bytes, for all of a model"
@@ -156,11 +178,18 @@ def _check_dense(path: pathlib.Path, parts: Parts) -> None:
 
 def _check_interface(path: pathlib.Path, graph: onnx.GraphProto) -> None:
     held = {tensor.name for tensor in graph.initializer}
+    free = [info for info in graph.input if info.name not in held]
+    for side, infos in (("inputs", free), ("outputs", graph.output)):
+        if len(infos) > MAX_INTERFACE:
+            problem = f"the model has {len(infos)} {side}; the most are {MAX_INTERFACE}."
+            raise ModelFileError(path, problem, "Join them to larger tensors.")
     for info in (*graph.input, *graph.output):
         kind = info.type.tensor_type
-        dims = [dim.dim_value for dim in kind.shape.dim if dim.HasField("dim_value") and dim.dim_value >= 0]
-        if size_bytes(kind.elem_type, dims) > MAX_REQUEST_BYTES and info.name not in held:
-            problem = f"{info.name!r} has the shape {_shape(dims)}: no request or response can carry it"
+        _check_rank(path, repr(info.name), kind.shape.dim)
+        sizes = [dim.dim_value for dim in kind.shape.dim if dim.HasField("dim_value") and dim.dim_value >= 0]
+        dims = [size or 1 for size in sizes]  # nodes may compute with the other dimensions
+        if memory_bytes(kind.elem_type, dims) > MAX_REQUEST_BYTES and info.name not in held:
+            problem = f"{info.name!r} has the shape {_shape(sizes)}: no request or response can carry it"
             raise ModelFileError(path, f"{problem} (at most {MAX_REQUEST_BYTES} bytes).", "Correct its dimensions.")
 
 

@@ -116,14 +116,18 @@ def _view(proto: onnx.ModelProto, path: pathlib.Path, parts: protobuf_walk.Parts
     return model, in_order
 
 
-def read_proto(path: pathlib.Path) -> onnx.ModelProto:
+def read_proto(path: pathlib.Path, *, around_weights: bool = False) -> onnx.ModelProto:
     """Read an ONNX file as protobuf. Sizes and external data are checked; external data is not loaded.
+
+    Args:
+        path: The file.
+        around_weights: True if large weights in a large file become external data in the same file.
 
     Raises:
         ModelFileError: As ``load_model``.
         ExternalDataError: As ``load_model``.
     """
-    return _read_file(path)[0]
+    return _read_file(path, around_weights=around_weights)[0]
 
 
 def _read_file(

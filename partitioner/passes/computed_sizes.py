@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from trtnode.partitioner.errors import ModelFileError
-from trtnode.partitioner.model.declared_sizes import EXPORT, size_bytes
+from trtnode.partitioner.model.declared_sizes import EXPORT, memory_bytes
 from trtnode.partitioner.model.values import (
     count_elements,
     has_subgraphs,
@@ -33,6 +33,7 @@ from trtnode.partitioner.passes.clean_up import (
 from trtnode.partitioner.passes.constant_folding import fold_constants
 from trtnode.partitioner.passes.inlining import inline_calls
 from trtnode.partitioner.passes.shape_inference import SMALL_INITIALIZER_ELEMENTS, infer_shapes
+from trtnode.partitioner.passes.text_lengths import longest_result, makes_text
 
 MAX_COMPUTED_BYTES = 2**30
 """Limit of all constants that a model of small weights computes."""
@@ -88,12 +89,15 @@ def _check(model: ir.Model, path: pathlib.Path) -> None:
         return
     weights = sum(_weight_bytes(graph, ops) for graph, ops in constants.items())
     limit = max(MAX_COMPUTED_BYTES, MAX_GROWTH * weights)
-    total = 0
+    total = 0.0
+    texts: dict[ir.Value, float] = {}
     for op in itertools.chain.from_iterable(part.graph for part in parts):
+        longest = longest_result(op, texts) if makes_text(op) else 0
         for value in op.outputs:
-            total += _size_bytes(value)
+            texts[value] = longest = 0 if math.isinf(longest) else longest
+            total += _size_bytes(value, longest)
             if total > limit:
-                raise ModelFileError(path, _problem(op, value, limit), ADVICE)
+                raise ModelFileError(path, _problem(op, value, longest, limit), ADVICE)
 
 
 def _constant_nodes(graph: ir.Graph, constant: set[ir.Value | None]) -> Iterator[ir.Node]:
@@ -113,6 +117,8 @@ def _most_bytes(constants: Sequence[ir.Node]) -> float:
     elements: dict[ir.Value, float] = {}
     total = 0.0
     for op in constants:
+        if makes_text(op):
+            return math.inf
         if _is_weight(op):
             elements[op.outputs[0]] = op.attributes["value"].as_tensor().size
         elif op.op_type in KEEPING_OPS and not op.domain:
@@ -173,14 +179,17 @@ def _weight_bytes(graph: ir.Graph, constants: Iterable[ir.Node]) -> int:
     return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
-def _size_bytes(value: ir.Value) -> int:
+def _size_bytes(value: ir.Value, longest: float) -> float:
+    """Return the memory of a value whose texts have so many bytes."""
     if value.dtype is None or value.shape is None or not value.shape.is_static():
-        return 0
-    return size_bytes(int(value.dtype), value.shape.numpy())
+        return longest
+    shape = value.shape.numpy()
+    return memory_bytes(int(value.dtype), shape) + (longest * math.prod(shape) if longest else 0)
 
 
-def _problem(op: ir.Node, value: ir.Value, limit: int) -> str:
+def _problem(op: ir.Node, value: ir.Value, longest: float, limit: int) -> str:
     shape = f"[{', '.join(map(str, value.shape or ()))}]"
     name = f"{op.name!r} ({op.op_type})" if op.name else repr(op.op_type)
-    what = f"node {name} computes a constant of shape {shape}"
+    texts = f" with texts of {longest:g} bytes" if longest else ""
+    what = f"node {name} computes a constant of shape {shape}{texts}"
     return f"{what}; all constants that this model computes may take {limit} bytes."

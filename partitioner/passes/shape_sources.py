@@ -131,8 +131,9 @@ def _infer(op: ir.Node) -> Mapping[str, onnx.TypeProto]:
             {value.name or "": serialize_constant(value) for value in constants},
             opset_imports=[onnx.OperatorSetIdProto(domain="", version=opset)],
         )
-    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        return {}  # ONNX has no rule for it
+    except Exception as error:  # the schema, the checker of deprecated operators, and each rule raise their own
+        logger.debug("ONNX infers nothing for %s: %s", op.op_type, error)
+        return {}
 
 
 def _spec(name: str, kind: onnx.TypeProto | None) -> TensorSpec | None:

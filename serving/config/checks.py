@@ -11,7 +11,7 @@ from trtnode.engines.errors import KeyFileError
 from trtnode.engines.store.places import is_url
 from trtnode.partitioner.options import option_problems
 from trtnode.serving.models.pipelines import pipeline_problem
-from trtnode.serving.models.version_files import source_problem
+from trtnode.serving.models.version_files import find_files, source_problem
 from trtnode.serving.schema.model import LengthsConfig
 from trtnode.serving.schema.server import CacheConfig, ServableConfig, ServerConfig, TrustConfig
 from trtnode.serving.schema.yaml_reader import Location
@@ -47,7 +47,7 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
             place, text = problem
             yield ("models", index, *place), text
             continue
-        fault = pipeline_problem(model) if model.has_pipeline else None
+        fault = pipeline_problem(model) if model.has_pipeline and find_files(model) else None
         if fault is not None:
             yield ("models", index, *fault.place), fault.problem
 

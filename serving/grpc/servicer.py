@@ -61,6 +61,6 @@ def _in_pool(host: ModelHost, rpc: str, method: Method) -> Answer:
 
     def answer(request: Any, call: Call) -> None:
         call.watch()
-        pool.run(lambda: call.answer_rpc(rpc, request, lambda: method(request).SerializeToString()))
+        pool.run(lambda: call.answer_rpc(rpc, request, lambda: method(request, call.grant).SerializeToString()))
 
     return answer

@@ -145,7 +145,8 @@ class Stream(abc.ABC):
         """Drop what is unanswered, since nobody waits for it any more."""
         with self._changed:
             self.left = True
-            unanswered = list(self._unanswered)
+            # Kept, they would keep the stream: gRPC counts it as open until the garbage collector comes by.
+            unanswered, self._unanswered = self._unanswered, set()
         for call in unanswered:
             call.leave()
         self._owed.forget(self)

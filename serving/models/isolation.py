@@ -2,6 +2,7 @@
 
 This process opens what came out. A file that was loaded before, with the same settings, needs no such process: the
 engine cache knows it by its hash. What came out of a small one is kept there too, so that nothing is compiled again.
+The file is opened as a copy that nobody else writes.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import functools
 import os
 import pathlib
 import threading
+import time
 import weakref
 from collections.abc import Mapping
 from typing import Any
 
 from trtnode.engines.artifact.cache import EngineCache, SecondTier, engine_key
-from trtnode.engines.artifact.files import hashes_outside, sha256_of_file, write_model
+from trtnode.engines.artifact.files import sha256_of_file, write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.build_environment import machine_parts
 from trtnode.engines.build.options import CompileOptions
@@ -28,12 +30,12 @@ from trtnode.engines.errors import EngineError, OutOfMemoryError, WorkerError, W
 from trtnode.engines.precision.options import Calibration
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.runtime.options import RunOptions
-from trtnode.engines.runtime.reference_nodes import OpenReference
+from trtnode.engines.store.source_copies import SourceCopies, SourceCopy, held, named_as
 from trtnode.engines.tuning.decision import is_provisional
 from trtnode.partitioner.errors import PartitionError
 from trtnode.serving.errors import ModelLimitError, ServingError
 from trtnode.serving.models.interface_check import declared_sizes
-from trtnode.serving.models.isolated_reference import IsolatedReference
+from trtnode.serving.models.isolated_runs import IsolatedRuns
 from trtnode.serving.models.pipelines import chain_model
 from trtnode.serving.models.warmup import try_once
 from trtnode.serving.schema.model import ModelConfig
@@ -63,12 +65,14 @@ class LoadJob:
         config: How it is served; the path is that of its file.
         options: The options of its compilation.
         cache: Place where engines are looked up and kept.
+        copies: Place of the copies of model files.
         threads: Threads of each engine and session; None leaves it to the libraries.
     """
 
     config: ModelConfig
     options: CompileOptions
     cache: EngineCache
+    copies: SourceCopies
     threads: int | None
 
 
@@ -78,12 +82,14 @@ class Outcome:
 
     Attributes:
         prepared: The model.
-        outside: The hashes of the files beside its own that hold its data.
+        source: Its file, or a copy of it, which nobody writes.
+        files: The hashes of the file and of those beside it that it reads, by their place.
         shared: The second tier of the cache, with what has happened to it meanwhile.
     """
 
     prepared: PreparedModel
-    outside: Mapping[str, str]
+    source: pathlib.Path
+    files: Mapping[str, str]
     shared: SecondTier | None
 
 
@@ -98,6 +104,7 @@ class IsolatedLoading:
             cache: Place of what was loaded before.
         """
         self._cache = cache
+        self._copies = SourceCopies(cache.directory, cache.max_bytes)
         self._limits = limits
         self._memory_mb = limits.load_memory_mb or half_of_memory_mb()
         self._timeout_s = limits.load_timeout_s
@@ -116,20 +123,50 @@ class IsolatedLoading:
             EngineError: The model can't be compiled or loaded.
             ModelLimitError: That takes too much memory or time, or the caller has left.
         """
+        began = time.monotonic()
         options = dataclasses.replace(
             config.options, reference=bool(config.options.reference), declared_sizes=declared_sizes(config)
         )
-        path, cache, chained = config.path, self._cache, config.has_pipeline
-        key = None if chained else key_of_loaded(config, self._limits, threads)
+        key = None if config.has_pipeline else key_of_loaded(config, self._limits, threads)
         record = None if key is None else self._record(key, config)
-        run = RunOptions(threads=threads, instances=config.instances, shares_cores=True, reference=self._reference())
-        if key is not None and record is not None:
-            known = self._open_kept(key, record, config, run)
-            if known is not None:
-                return known
-        job = LoadJob(config=config, options=options, cache=cache, threads=threads)
-        if record is not None:
-            return prepare_model(path, job.options, cache, run)
+        apart = functools.cache(self._isolated_runs)  # nothing is started before the first run
+        run = RunOptions(
+            threads=threads,
+            instances=config.instances,
+            shares_cores=True,
+            reference=lambda model: apart().open_reference(model),
+            apart=lambda file: apart().open_native(file),
+        )
+        job = LoadJob(config=config, options=options, cache=self._cache, copies=self._copies, threads=threads)
+        source = None if record is None else self._known_source(config.path, record["files"])
+        if key is None or record is None or source is None:
+            return self._in_time(began, config, self._load_new(key, job, run))
+        with named_as(config.path, source.path):
+            executable = self._open_kept(key, record, job, source.path, run)
+            executable = executable or prepare_model(source.path, options, self._cache, run)
+        return _holding(executable, source)
+
+    def _in_time(self, began: float, config: ModelConfig, executable: Executable) -> Executable:
+        if time.monotonic() - began > self._timeout_s:
+            executable.close()
+            raise ModelLimitError(config.path, self._too_long)
+        return executable
+
+    def _known_source(self, model: pathlib.Path, files: Mapping[str, str]) -> SourceCopy | None:
+        """Return the copy of a model that was loaded before; None where there is no room for it, or its files change.
+
+        Raises:
+            CopyError: They changed while they were copied.
+        """
+        try:
+            source = self._copies.find(model, files) or self._copies.take(model, files, None)
+        except OSError:
+            return None
+        return source if source.files == files else None
+
+    def _load_new(self, key: str | None, job: LoadJob, run: RunOptions) -> Executable:
+        """Load a model that a process of its own has read before."""
+        cache, chained = self._cache, job.config.has_pipeline
         folder = _new_folder(needed=chained)
         place = None if folder is None else folder.path
         with contextlib.ExitStack() as cleaning:
@@ -138,23 +175,29 @@ class IsolatedLoading:
             outcome = self._prepare(job, place)
             if cache.shared is not None and outcome.shared is not None:
                 cache.shared.follow(outcome.shared)
-            source = _chained(job, place) if chained else path
-            executable = open_prepared(source, outcome.prepared, cache, _allowed(run, options))
-            if folder is not None and (chained or _has_sidecars(place)):
+            source = held(job.config.path, outcome.source, outcome.files)
+            with named_as(job.config.path, outcome.source):
+                executable = open_prepared(outcome.source, outcome.prepared, cache, _allowed(run, job.options))
+            stays = place is not None and (_has_sidecars(place) or outcome.source.is_relative_to(place))
+            if stays:
                 weakref.finalize(executable, cleaning.pop_all().close)  # it may open them later
             if key is not None and not is_provisional((outcome.prepared.facts["report"] or {}).get("tuning")):
-                self._keep(key, outcome, executable, whole=not (_has_sidecars(place) or _reads_other_data(config)))
-        return executable
+                self._keep(key, outcome, executable, whole=not (stays or _reads_other_data(job.config)))
+        return executable if source is None else _holding(executable, source)
+
+    @property
+    def _too_long(self) -> str:
+        return f"more than {self._timeout_s:g} s; raise server.limits.load_timeout_s"
 
     def _open_kept(
-        self, key: str, record: Mapping[str, Any], config: ModelConfig, run: RunOptions
+        self, key: str, record: Mapping[str, Any], job: LoadJob, source: pathlib.Path, run: RunOptions
     ) -> Executable | None:
         """Open what a file became when it was loaded before; None where that isn't kept, or doesn't fit any more."""
         try:
             kept = record["prepared"]
             compiled = self._cache.content_file(key) if kept["compiled"] else None
             prepared = PreparedModel(**{**kept, "compiled": compiled})
-            executable = open_prepared(config.path, prepared, self._cache, _allowed(run, config.options))
+            executable = open_prepared(source, prepared, self._cache, _allowed(run, job.config.options))
         except (KeyError, TypeError, EngineError, PartitionError):
             return None
         if executable.description["segments"] != record["segments"]:
@@ -164,7 +207,7 @@ class IsolatedLoading:
 
     def _keep(self, key: str, outcome: Outcome, executable: Executable, *, whole: bool) -> None:
         """Remember a file that was loaded, and what it became, if that is one small file."""
-        fields: dict[str, Any] = {"outside": dict(outcome.outside)}
+        fields: dict[str, Any] = {"files": dict(outcome.files)}
         compiled = outcome.prepared.compiled
         if whole and (compiled is None or compiled.stat().st_size <= KEPT_BYTES):
             prepared = dataclasses.asdict(outcome.prepared)
@@ -174,21 +217,17 @@ class IsolatedLoading:
         content = compiled.read_bytes() if compiled is not None and "prepared" in fields else None
         self._cache.put_record(key, fields, engine=content)
 
-    def _reference(self) -> OpenReference:
-        """Return what opens nodes of one model in onnx.reference. Nothing is started before the first one."""
-
-        @functools.cache
-        def process() -> IsolatedReference:
-            return IsolatedReference(memory_bytes=self._model_memory_bytes, timeout_s=self._reference_timeout_s)
-
-        return lambda model: process().open(model)
+    def _isolated_runs(self) -> IsolatedRuns:
+        return IsolatedRuns(memory_bytes=self._model_memory_bytes, timeout_s=self._reference_timeout_s)
 
     def _record(self, key: str, config: ModelConfig) -> Mapping[str, Any] | None:
         """Return what is known of a file that was loaded before, with the same data beside it; None of any other."""
         record = self._cache.get_record(key)
         try:
             if record is not None and all(
-                sha256_of_file(config.path.parent / name) == digest for name, digest in record["outside"].items()
+                sha256_of_file(config.path.parent / name) == digest
+                for name, digest in record["files"].items()
+                if name != config.path.name  # whose hash is in the key
             ):
                 return record
         except (OSError, KeyError, AttributeError, TypeError):
@@ -222,7 +261,7 @@ class IsolatedLoading:
         if isinstance(error, OutOfMemoryError):
             return f"more than {self._memory_mb} MiB of memory; raise server.limits.load_memory_mb"
         if isinstance(error, WorkerTimeoutError):
-            return f"more than {self._timeout_s:g} s; raise server.limits.load_timeout_s"
+            return self._too_long
         return f"its process along ({error})" if isinstance(error, WorkerError) else None
 
     def _take(self) -> SubprocessWorker:
@@ -285,15 +324,28 @@ def prepare(job: LoadJob, folder: pathlib.Path | None) -> Outcome:
         PartitionError: As ``IsolatedLoading.load``.
         EngineError: As ``IsolatedLoading.load``.
     """
-    path = job.config.path
     if job.config.has_pipeline:
         path = _chained(job, folder)
         path.parent.mkdir()
         write_model(chain_model(job.config), path)
+        return _prepared(job, path, {}, folder)
+    path, files = job.copies.own(job.config.path, folder)
+    with named_as(job.config.path, path):
+        return _prepared(job, path, files, folder)
+
+
+def _prepared(job: LoadJob, path: pathlib.Path, files: Mapping[str, str], folder: pathlib.Path | None) -> Outcome:
     prepared = prepare_file(path, job.options, job.cache, folder, RunOptions(threads=job.threads, shares_cores=True))
     if job.config.warmup:
         _run_first(job, path, prepared)
-    return Outcome(prepared=prepared, outside=hashes_outside(path), shared=job.cache.shared)
+    return Outcome(prepared=prepared, source=path, files=files, shared=job.cache.shared)
+
+
+def _holding(executable: Executable, source: SourceCopy) -> Executable:
+    """Keep the copy of a model as long as its executable, which may open it later."""
+    executable.description["file"] = str(source.path)
+    weakref.finalize(executable, source.close)
+    return executable
 
 
 def _run_first(job: LoadJob, path: pathlib.Path, prepared: PreparedModel) -> None:

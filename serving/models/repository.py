@@ -15,6 +15,7 @@ from trtnode.serving.models.overrides import Override, added_model, read_overrid
 from trtnode.serving.models.servable import Loader, Servable
 from trtnode.serving.models.served_model import ServedModel
 from trtnode.serving.models.watcher import Watcher
+from trtnode.serving.protocol.wire_signature import MESSAGE_BYTES
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.telemetry.metrics import Metrics
 
@@ -71,6 +72,7 @@ class ModelRepository:
         loader: Loader,
         metrics: Metrics,
         startup: Literal["wait", "native"] = "wait",
+        message_bytes: int = MESSAGE_BYTES,
     ) -> None:
         self._startup = startup
         self._loader = loader
@@ -78,7 +80,8 @@ class ModelRepository:
         self._on_change: Callable[[], None] = lambda: None
         self._table: Mapping[tuple[str, str], Servable] = {}
         self._models: Mapping[str, ServedModel] = {}
-        self._models = {model.name: ServedModel(model, loader, metrics, self._changed) for model in models}
+        self._message_bytes = message_bytes
+        self._models = {model.name: self._served(model) for model in models}
         self._configured = frozenset(self._models)
         self._watcher = Watcher(self._models.values(), self._with_turn)
         self._starting: threading.Thread | None = None
@@ -175,6 +178,9 @@ class ModelRepository:
         elif override is not None:
             self._with_turn(name, functools.partial(self._load_added, override))
 
+    def _served(self, config: ModelConfig) -> ServedModel:
+        return ServedModel(config, self._loader, self._metrics, self._changed, self._message_bytes)
+
     def _load_added(self, override: Override) -> None:
         """Load a model that servable.yaml doesn't have. One that never could be loaded leaves no trace."""
         name = override.config.name
@@ -184,7 +190,7 @@ class ModelRepository:
         with self._adding:
             if len(self._models) - len(self._configured) >= MOST_ADDED:
                 raise ModelChangeError(name, f"{MOST_ADDED} models that servable.yaml doesn't have are the most")
-            model = ServedModel(override.config, self._loader, self._metrics, self._changed)
+            model = self._served(override.config)
             self._models = {**self._models, name: model}
         try:
             model.load(override)

@@ -35,7 +35,7 @@ from trtnode.serving.models.interface_check import served_signature, tell_of_unt
 from trtnode.serving.models.pipelines import image_decoders
 from trtnode.serving.models.warmup import warm_lengths, warm_up
 from trtnode.serving.protocol.request_cache import RequestCache
-from trtnode.serving.protocol.wire_signature import WireSignature, WireTensor
+from trtnode.serving.protocol.wire_signature import MESSAGE_BYTES, WireSignature, WireTensor
 from trtnode.serving.schema.model import OPTIONS, BatchingConfig, ModelConfig
 from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
 from trtnode.serving.threads.brevity import Brevity
@@ -79,6 +79,7 @@ class Servable:
         version: str,
         *,
         on_loss: Callable[[], None],
+        message_bytes: int = MESSAGE_BYTES,
         interim: bool = False,
         files: object = None,
     ) -> None:
@@ -89,6 +90,7 @@ class Servable:
             counts: Where to count requests.
             version: Decimal.
             on_loss: Called when it is not ready any more since its engines can't run.
+            message_bytes: The most bytes of a message.
             interim: Whether it runs natively, whatever the configuration says.
             files: Kept until the model is freed.
         """
@@ -105,6 +107,7 @@ class Servable:
             options = dataclasses.replace(config.options, engine=NATIVE)
             self._config = config.model_copy(update={OPTIONS: options, "variants": config.best_variant()})
         self._on_loss = on_loss
+        self._message_bytes = message_bytes
         self._files = files
         self._users: set[object] = set()
         self._retired = False
@@ -215,11 +218,11 @@ class Servable:
             executable.description["resident_bytes"] = max(0, _resident_bytes() - before)
             self.counts.describe(executable.description)
         except (EngineError, PartitionError, ServingError) as error:
-            self._fail(str(error))
+            self.fail(str(error))
             return
         except Exception as error:
             logger.exception("Model %r failed to load", self.name)
-            self._fail(f"unexpected {type(error).__name__}: {error}")
+            self.fail(f"unexpected {type(error).__name__}: {error}")
             return
         self.state = State.READY
         spent = time.monotonic() - started
@@ -331,6 +334,7 @@ class Servable:
         if self.variant:
             chosen = next(one for one in self._config.variants if one.label == self.variant)
             self._config = self._config.of_variant(chosen)
+        told = dataclasses.replace(told, message_bytes=self._message_bytes)
         signature, is_batched = told.taking_images(self._images), self.batching is not None
         self._cache = RequestCache(signature, self.version, variant=self.variant, is_batched=is_batched)
 
@@ -373,7 +377,8 @@ class Servable:
             logger.error("Model %r is not ready any more: %s", self.name, reason)
             self._on_loss()
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
+        """Note and log why the model isn't loaded."""
         self.state, self.reason = State.UNAVAILABLE, reason
         log = logger.error if self.required else logger.warning
         log("Model %r did not load: %s", self.name, reason)

@@ -12,6 +12,7 @@ from trtnode.serving.errors import ModelChangeError
 from trtnode.serving.models.overrides import Override
 from trtnode.serving.models.servable import Loader, Servable
 from trtnode.serving.models.version_files import ONLY_VERSION, Stamp, VersionFile, choose_versions, find_files
+from trtnode.serving.protocol.wire_signature import MESSAGE_BYTES
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.telemetry.metrics import Metrics
 from trtnode.serving.telemetry.request_stats import ModelCounts
@@ -35,7 +36,14 @@ class ServedModel:
         failure: Why the last load of all versions didn't succeed; empty if it did.
     """
 
-    def __init__(self, config: ModelConfig, loader: Loader, metrics: Metrics, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        loader: Loader,
+        metrics: Metrics,
+        on_change: Callable[[], None],
+        message_bytes: int = MESSAGE_BYTES,
+    ) -> None:
         self.config = config
         self.versions: Mapping[int, Servable] = {}
         self.unloaded = False
@@ -43,6 +51,7 @@ class ServedModel:
         self._loader = loader
         self._metrics = metrics
         self._on_change = on_change
+        self._message_bytes = message_bytes
         self._source = Override(config)
         self._counts: dict[int, ModelCounts] = {}
         self._tried: dict[int, Stamp] = {}
@@ -91,6 +100,8 @@ class ServedModel:
         self._tried.clear()
         self._load_changed(unloads)
         self.failure = self._problem()
+        if not self._wanted():
+            self._mark_missing()
         self._on_change()
         if self.failure:
             self._source = before
@@ -110,6 +121,11 @@ class ServedModel:
         """Load versions that are new on disk or changed, and retire those that are no longer asked for."""
         if not self.unloaded:
             self._load_changed(self._unloads)
+
+    @property
+    def awaits_files(self) -> bool:
+        """True if the server can do without the model, and has tried to load no file of it yet."""
+        return not self.config.required and not self._tried
 
     def is_provisional(self) -> bool:
         """Return whether some version's engines were chosen while other programs disturbed the measurement."""
@@ -153,6 +169,12 @@ class ServedModel:
         reasons = [self.versions[number].reason for number in wanted if number in self.versions]
         return next(filter(None, reasons), "")
 
+    def _mark_missing(self) -> None:
+        """Say of versions that aren't there why they aren't loaded."""
+        for servable in self.versions.values():
+            if not servable.is_ready:
+                servable.fail(self.failure)
+
     def _wanted(self) -> dict[int, VersionFile]:
         return choose_versions(self._source.config, self.look())
 
@@ -167,6 +189,7 @@ class ServedModel:
             self._counts[number],
             str(number),
             on_loss=self._show_states,
+            message_bytes=self._message_bytes,
             interim=interim,
             files=self._source.files,
         )
@@ -214,7 +237,12 @@ class ServedModel:
             self._retire({number: before} if before not in (None, servable) else {})
 
     def _obsolete(self, wanted: Iterable[int], found: Iterable[int]) -> list[int]:
-        """Return the versions to retire: never the last that is ready, and none that stands in for one that failed."""
+        """Return the versions to retire: never the last that is ready, and none that stands in for one that failed.
+
+        Where there is nothing to serve, those that are listed tell of it.
+        """
+        if not list(wanted):
+            return []
         ready = [number for number, one in self.versions.items() if one.is_ready]
         surplus = [number for number in self.versions if number not in wanted]
         if not set(wanted) <= set(ready):

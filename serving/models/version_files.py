@@ -89,36 +89,40 @@ def choose_versions(config: ModelConfig, found: Mapping[int, VersionFile]) -> di
 
 
 def source_problem(config: ModelConfig) -> tuple[tuple[str | int, ...], str] | None:
-    """Return the place and the fault if there is nothing to serve where the configuration says, else None."""
+    """Return the place and the fault if there is nothing to serve where the configuration says, else None.
+
+    What a model that isn't required lacks may come later, and is no fault.
+    """
     for index, one in enumerate(config.variants):
         problem = _file_problem(config.of_variant(one))
         if problem is not None:
             place = ("variants", index, "path") if problem[0] == "path" else ("versions",)
             return place, problem[1]
-    if config.variants and not choose_versions(config, find_files(config)):
+    if config.variants and config.required and not choose_versions(config, find_files(config)):
         return ("variants",), "have no version in common; put one into the folder of each"
     problem = None if config.variants else _file_problem(config)
     return None if problem is None else ((problem[0],), problem[1])
 
 
 def _file_problem(config: ModelConfig) -> tuple[str, str] | None:
-    path, versions = config.path, config.versions
+    path, versions, required = config.path, config.versions, config.required
     try:
         if not path.exists():
-            return "path", f"there is no file {path}; correct the path"
+            return ("path", f"there is no file {path}; correct the path") if required else None
     except OSError as error:
-        return "path", f"{path} can't be looked at ({error.strerror}); correct the path, or its folders' permissions"
+        problem = f"{path} can't be looked at ({error.strerror}); correct the path, or its folders' permissions"
+        return ("path", problem) if required else None
     if not path.is_dir():
         if versions != LatestVersions():
             return "versions", f"{path} is a single file; leave the key out, or name a folder of version folders"
         return None
     found = find_versions(path)
     if isinstance(versions, tuple):
-        missing = [str(number) for number in versions if number not in found]
+        missing = [str(number) for number in versions if number not in found and required]
         if missing or not versions:
             what = f"no version {', '.join(missing)}" if missing else "to be served in some version"
             return "versions", f"{path} has {what}; it has {', '.join(map(str, found)) or 'none'}"
-    if not found:
+    if not found and required:
         return "path", f"{path} has no version folder, such as 1/{DEFAULT_FILE}; add one, or name a file"
     return None
 

@@ -55,7 +55,7 @@ class Watcher:
         while not self._closing.wait(POLL_S):
             for model in self._models:
                 try:
-                    if model.config.watch:
+                    if model.config.watch or model.awaits_files:
                         self._look(model)
                     if model.is_provisional():
                         self._await_quiet(model)

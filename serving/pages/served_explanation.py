@@ -53,7 +53,8 @@ class Explanations:
         options = servable.config.options
         try:
             with custom_operators(self._libraries):
-                partition, report = partition_model(servable.config.path, options, cache=self._cache)
+                file = pathlib.Path(servable.facts.get("file", servable.config.path))  # which nobody writes
+                partition, report = partition_model(file, options, cache=self._cache)
         except (EngineError, PartitionError) as error:
             raise UnsupportedError(f"model {servable.name!r} can't be explained: {error}") from error
         served = servable.facts.get("report")

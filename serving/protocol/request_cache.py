@@ -15,6 +15,7 @@ import numpy as np
 from trtnode.protos import ModelInferRequest, ModelInferResponse
 from trtnode.serving.protocol import tensors, wire_format
 from trtnode.serving.protocol.classification import classified
+from trtnode.serving.protocol.element_bounds import check_answer
 from trtnode.serving.protocol.parameters import queue_wishes
 from trtnode.serving.protocol.shared_memory import SharedMemory, Window
 from trtnode.serving.protocol.wire_signature import BOOL, WireSignature, WireTensor
@@ -155,6 +156,7 @@ class RequestCache:
 
         Raises:
             InvalidOutputError: An array isn't of its tensor's type.
+            TooManyElementsError: A message can't hold the outputs.
             SharedMemoryError: An array is larger than its window.
             InvalidRequestError: The object of a window has shrunk since the request began, or an output can't be a
                 classification.
@@ -163,10 +165,14 @@ class RequestCache:
         if identity:
             encoded = identity.encode()
             parts += wire_format.field_head(ID_FIELD, len(encoded)), encoded
+        size = 0
         if not (request.windows or request.classes):
             for tensor, array in zip(request.outputs, arrays, strict=True):
                 raw = tensors.raw_view(tensor, array) if array.nbytes > COPIED_BYTES else tensors.to_raw(tensor, array)
                 parts += wire_format.field_head(RAW_FIELD, len(raw)), raw
+                size += len(raw)
+            if size > COPIED_BYTES:
+                check_answer(self.signature, size)
         return b"".join(parts)
 
     def _read(

@@ -13,6 +13,7 @@ import numpy as np
 
 from trtnode.protos import InferParameter, InferTensorContents, ModelInferRequest, ModelInferResponse
 from trtnode.serving.errors import InvalidOutputError, InvalidRequestError, SharedMemoryError
+from trtnode.serving.protocol.element_bounds import check_elements
 from trtnode.serving.protocol.parameters import class_count, tensor_place
 from trtnode.serving.protocol.shared_memory import SharedMemory, Window
 from trtnode.serving.protocol.wire_signature import BOOL, BYTES, WireSignature, WireTensor
@@ -21,7 +22,7 @@ _LENGTH = struct.Struct("<I")
 _WIDE = {"int_contents": np.dtype(np.int32), "uint_contents": np.dtype(np.uint32)}
 """Fields of typed contents that carry narrower types too, and the type of their numbers."""
 AT_ONCE = 1 << 16
-"""Numbers of typed contents that are read at a time."""
+"""Numbers of typed contents that are read at a time, and strings that are written."""
 
 
 def read_inputs(
@@ -29,7 +30,7 @@ def read_inputs(
 ) -> dict[str, np.ndarray]:
     """Return the request's arrays by input name.
 
-    Raw contents and shared memory become read-only views, without a copy.
+    Raw contents become read-only views, without a copy. What is in shared memory is copied.
 
     Args:
         request: The request.
@@ -40,6 +41,7 @@ def read_inputs(
     Raises:
         InvalidRequestError: An input is unknown, twice there or missing, its type, shape or data don't fit, or there is
             data for more inputs.
+        ForbiddenError: An input is in shared memory, to which the caller has no right.
         NotFoundError: An input is in a region of shared memory that isn't registered.
         UnsupportedError: An input is in shared memory, which is off.
     """
@@ -51,7 +53,7 @@ def read_inputs(
         tensor = declared_input(signature, feeds, name, wire.datatype, shape)
         place = tensor_place(name, wire.parameters) if wire.parameters else None
         if place is not None:
-            feeds[name] = from_raw(tensor, shape, memory.open(place).view.toreadonly())
+            feeds[name] = from_raw(tensor, shape, memory.read(place))
         elif not raw:
             feeds[name] = from_contents(tensor, shape, wire.contents)
         elif wire.HasField("contents"):
@@ -82,6 +84,7 @@ def declared_input(
 
     Raises:
         InvalidRequestError: It is unknown or twice there, or its type or shape don't fit.
+        TooManyElementsError: It has more elements than a request may have.
     """
     tensor = signature.inputs.get(name)
     if tensor is None:
@@ -91,6 +94,7 @@ def declared_input(
     if datatype != tensor.datatype.name:
         raise InvalidRequestError(f"{tensor.label} has type {datatype!r}, but takes {tensor.datatype.name}")
     tensor.check_shape(shape)
+    check_elements(signature, feeds, tensor, shape)
     return tensor
 
 
@@ -167,13 +171,12 @@ def write_window(tensor: WireTensor, array: np.ndarray, window: Window) -> int:
         array = np.frombuffer(to_raw(tensor, array), np.uint8)
     else:
         _check_type(tensor, array)
-    if array.nbytes > len(window.view):
+    if array.nbytes > window.place.byte_size:
         raise SharedMemoryError(
-            f"{tensor.label} has {array.nbytes} bytes, but {len(window.view)} are there for it in the shared memory "
-            f"region {window.place.region!r}"
+            f"{tensor.label} has {array.nbytes} bytes, but {window.place.byte_size} are there for it in the shared "
+            f"memory region {window.place.region!r}"
         )
-    window.check()  # clients have had the time of a run to shrink it
-    np.copyto(np.ndarray(array.shape, array.dtype, window.view), array)
+    window.write(array)
     return array.nbytes
 
 
@@ -239,7 +242,9 @@ def to_raw(tensor: WireTensor, array: np.ndarray) -> bytes:
         InvalidOutputError: The array isn't of the tensor's type.
     """
     if tensor.datatype is BYTES:
-        return b"".join(_with_lengths(array.ravel().tolist()))
+        elements = array.ravel().tolist()
+        pieces = range(0, len(elements), AT_ONCE)
+        return b"".join(b"".join(_with_lengths(elements[start : start + AT_ONCE])) for start in pieces)
     _check_type(tensor, array)
     return array.tobytes()
 

@@ -57,6 +57,17 @@ DATATYPES: Mapping[onnx_ir.DataType, Datatype] = {
 """Every element type of the protocol, by ONNX element type."""
 
 
+MOST_BYTES = 96 << 20
+"""Memory of Python's objects for the elements of one request."""
+STRING_BYTES = 128
+"""Memory of an element of BYTES beside its text, while it is read: bytes, text and their places in lists."""
+MOST_STRINGS = MOST_BYTES // STRING_BYTES
+"""Elements of BYTES of one request."""
+MOST_RANK = 64
+"""Dimensions of a tensor, as many as numpy's arrays have."""
+MESSAGE_BYTES = 64 << 20
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class WireTensor:
     """One input or output.
@@ -82,6 +93,8 @@ class WireTensor:
             InvalidRequestError: Wrong rank, a negative dimension, or a fixed dimension with another size.
         """
         declared = self.shape
+        if len(shape) > MOST_RANK:
+            raise InvalidRequestError(f"{self.label} has {len(shape)} dimensions; the most are {MOST_RANK}")
         if declared is not None and len(shape) == len(declared) and _fits(declared, shape):
             return
         if any(size < 0 for size in shape):
@@ -101,6 +114,7 @@ class WireSignature:
         outputs: In the model's order.
         output_names: Those of ``outputs``.
         row_elements: Elements of all inputs, with dimensions that may vary as 1.
+        message_bytes: The most bytes of a message.
     """
 
     model: str
@@ -109,11 +123,11 @@ class WireSignature:
     outputs: tuple[WireTensor, ...]
     output_names: list[str] = dataclasses.field(init=False)
     row_elements: int = dataclasses.field(init=False)
+    message_bytes: int = MESSAGE_BYTES
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_names", [tensor.name for tensor in self.outputs])
-        sizes = [math.prod(max(size, 1) for size in tensor.shape or ()) for tensor in self.inputs.values()]
-        object.__setattr__(self, "row_elements", sum(sizes))
+        object.__setattr__(self, "row_elements", sum(map(_row_elements, self.inputs.values())))
 
     @classmethod
     def of(cls, model: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> WireSignature:
@@ -123,7 +137,8 @@ class WireSignature:
         the model works without them.
 
         Raises:
-            UnservableModelError: A required input has no type in the protocol, or no output has.
+            UnservableModelError: A required input has no type in the protocol, or no output has, or no request may have
+                as many strings as the inputs.
         """
         refused = [spec.name for spec in inputs if not spec.optional and spec.dtype not in DATATYPES]
         if refused:
@@ -132,10 +147,14 @@ class WireSignature:
         given = _wire_tensors(f"of model {model!r}", "output", outputs)
         if not given:
             raise UnservableModelError(model, "no datatype for any of its outputs")
+        required = frozenset(spec.name for spec in inputs if not spec.optional)
+        strings = sum(_row_elements(one) for one in taken if one.name in required and one.datatype is BYTES)
+        if strings > MOST_STRINGS:
+            raise UnservableModelError(model, f"room for {MOST_STRINGS} strings a request, and it takes {strings}")
         return cls(
             model=model,
             inputs={tensor.name: tensor for tensor in taken},
-            required=frozenset(spec.name for spec in inputs if not spec.optional),
+            required=required,
             outputs=tuple(given),
         )
 
@@ -194,6 +213,10 @@ class WireSignature:
             twice = next(name for name in names if names.count(name) > 1)
             raise InvalidRequestError(f"the request names the output {twice!r} twice; name each that you want once")
         return chosen
+
+
+def _row_elements(tensor: WireTensor) -> int:
+    return math.prod(max(size, 1) for size in tensor.shape or ())
 
 
 @functools.lru_cache(maxsize=1024)

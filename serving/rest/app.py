@@ -85,13 +85,13 @@ class HttpApp(OpsApp):
         rpc = self._rpcs.shared_methods[method.rpc]
         pool = pool_of(method.rpc, self._pools, is_broadcast=self._rpcs.is_broadcast)
 
-        def respond(message: Any) -> Response:
-            status, facts = method.write(rpc(message))
+        def respond(message: Any, grant: Grant) -> Response:
+            status, facts = method.write(rpc(message, grant))
             return JSONResponse(facts, status)
 
         def work(message: Any, grant: Grant, call: RestCall) -> Any:
             self._authorizer.check_request(grant, method.rpc, message)
-            call.answer_rpc(method.rpc, message, lambda: respond(message))
+            call.answer_rpc(method.rpc, message, lambda: respond(message, grant))
             return call.answer.result()
 
         async def handle(request: Request, grant: Grant) -> Response:
@@ -102,8 +102,8 @@ class HttpApp(OpsApp):
 
         return self.guarded(method.rpc, handle)
 
-    async def _infer(self, request: Request, _grant: Grant) -> Response:
-        answer: Any = await infer(self._service, self._max_bytes, request)  # an application, as responses are
+    async def _infer(self, request: Request, grant: Grant) -> Response:
+        answer: Any = await infer(self._service, self._max_bytes, request, grant)  # an application, as responses are
         return answer  # type: ignore[no-any-return]
 
     async def _show_status(self, request: Request, grant: Grant) -> Response:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from trtnode.serving.errors import InvalidRequestError, TooLargeError, UnsupportedError
 from trtnode.serving.protocol.packing import unpack
+from trtnode.serving.protocol.wire_signature import MOST_BYTES, STRING_BYTES
 
 JSON_LENGTH = "inference-header-content-length"
 """The header that says how many bytes of the body are JSON; raw tensors follow."""
@@ -19,10 +20,8 @@ CLIENT_TIMEOUT_S = 10
 
 LONG_BYTES = 1 << 20
 """JSON up to this size can't hold enough values to cost much."""
-MOST_BYTES = 96 << 20
-"""Memory of the Python objects of a body's JSON; the tensors of the model that it is for come on top."""
-_COSTS = {b"[": 96, b"{": 224, b",": 32}
-"""Memory of a list, an object and a value, by what stands at each of them, at most once in a string."""
+_COSTS = {b"[": 96, b"{": 224, b",": 32, b'"': (STRING_BYTES - 32) // 2}
+"""Memory of a list, an object, a value and either end of a text, by what stands at each of them."""
 
 _ALIGNMENT = 16
 
@@ -72,7 +71,9 @@ class Body:
 
 
 def check_json(text: bytes, elements: int = 0) -> None:
-    """Refuse JSON whose objects would take too much memory, before any is made: three bytes may stand for a list.
+    """Refuse JSON whose objects would take more than ``MOST_BYTES``, before any is made.
+
+    Three bytes may stand for a list.
 
     Args:
         text: The JSON.

@@ -11,6 +11,7 @@ import enum
 import json
 import logging
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -30,8 +31,13 @@ PIPELINED = 64
 """Requests that may wait on one connection. What they send beyond is read in one piece, so reading can't bound them."""
 OFFER = re.compile(rb"\r\nupgrade(?=:)", re.IGNORECASE)
 """A header field that offers to speak another protocol, as Java's client does; this server has none."""
+IGNORED = b"\r\nIgnored"
 BEGUN = re.compile(rb"\r(\n(\r|u|up|upg|upgr|upgra|upgrad|upgrade)?)?\Z", re.IGNORECASE)
 """The end of a piece of a header that may begin such a field, or end the header."""
+LONGEST_BEGUN = len(b"\r\nupgrade")
+HEADER_END = b"\r\n\r\n"
+LATER_REQUEST = b"HTTP/1."
+"""Bytes of the first line of every request; a piece without them has no header behind the one that it begins in."""
 PROBE_S = 0.2
 """Time between the two lines that tell whether a client that sends no more still reads."""
 
@@ -99,8 +105,31 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._reading is _Reading.NOTHING:
             self._begin_header()
+        self._parse_without_offers(self._held + data)
+
+    def _parse_without_offers(self, data: bytes) -> None:
+        """Parse bytes, in which offers of another protocol are fields of no meaning: no body would follow one.
+
+        Only the parser knows whether what looks like an offer stands in a header, or in a body. So it gets what is
+        before first. Bytes that more must come to tell about are held back.
+        """
+        self._held, position = b"", 0
+        for offer in _offers(data, in_header=self._reading is _Reading.HEADER):
+            self._parse(data[position : offer.start()])
+            is_field = self._reading is _Reading.HEADER
+            self._parse(IGNORED if is_field else offer[0])
+            position = offer.end()
+        begun = None if data.endswith(HEADER_END) else BEGUN.search(data, max(position, len(data) - LONGEST_BEGUN))
+        end = begun.start() if begun else len(data)
+        self._parse(data[position:end])
         if self._reading is _Reading.HEADER:
-            data, self._held = _without_upgrade(self._held + data)
+            self._held = data[end:]
+        else:
+            self._parse(data[end:])
+
+    def _parse(self, data: bytes) -> None:
+        if not data or self._is_ending or self.transport.is_closing():
+            return
         self._bytes_without_body += len(data)
         super().data_received(data)
         if self._bytes_without_body > self._bounds.header_bytes:
@@ -291,19 +320,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self.end()
 
 
-def _without_upgrade(data: bytes) -> tuple[bytes, bytes]:
-    """Return bytes of a header without an offer of another protocol, and the last ones if more must come to tell.
-
-    The parser would take no body after an offer.
-    """
-    end, held = data.find(b"\r\n\r\n"), b""
-    if end < 0:
-        begun = BEGUN.search(data)
-        end = begun.start() if begun else len(data)
-        data, held = data[:end], data[end:]
-    if OFFER.search(data, 0, end):
-        data = OFFER.sub(b"\r\nIgnored", data[:end]) + data[end:]
-    return data, held
+def _offers(data: bytes, *, in_header: bool) -> Iterable[re.Match[bytes]]:
+    """Return what looks like offers of another protocol, where a piece may have headers: bodies would take long."""
+    end = data.find(HEADER_END) if in_header else 0
+    has_more = end < 0 or data.find(LATER_REQUEST, end) >= 0
+    return OFFER.finditer(data, 0, len(data) if has_more else end)
 
 
 class _Transport:

@@ -21,6 +21,7 @@ from trtnode.serving.protocol.shared_memory import SharedMemory
 from trtnode.serving.rest.body import JSON_LENGTH, Body, read_body
 from trtnode.serving.rest.json_messages import infer_parameters
 from trtnode.serving.rest.tensors import OutputFormats, parse_request, raw_request, read_inputs, write_outputs
+from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.call import Call
 from trtnode.serving.service.inference import Inference
 from trtnode.serving.service.inference_service import InferenceService
@@ -118,13 +119,14 @@ def error_answer(code: grpc.StatusCode, details: str) -> Answer:
     return Answer(HTTP_STATUSES[code], json.dumps({"error": details}).encode())
 
 
-async def infer(service: InferenceService, max_bytes: int, request: Request) -> Answer:
+async def infer(service: InferenceService, max_bytes: int, request: Request, grant: Grant) -> Answer:
     """Return the answer to an inference request; what goes wrong stands in it.
 
     Args:
         service: Runs the models.
         max_bytes: Largest body.
         request: The request.
+        grant: The rights of its caller.
 
     Raises:
         InvalidRequestError: The body doesn't come as its headers say.
@@ -135,6 +137,7 @@ async def infer(service: InferenceService, max_bytes: int, request: Request) -> 
     body = await read_body(request, max_bytes)
     names = request.path_params
     call = RestCall(peer_of(request), request.headers.items())
+    call.grant = grant
     service.accept(RestInference(call, names["model"], names.get("version", ""), body))
     return await unless_gone(asyncio.wrap_future(call.answer), request.receive, call.leave)
 

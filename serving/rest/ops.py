@@ -21,6 +21,7 @@ from trtnode.serving.rest.routes import LIVEZ, METRICS, READYZ
 from trtnode.serving.security.authorization import MODEL_FIELDS, Authorizer
 from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.status import status_of
+from trtnode.serving.telemetry.prometheus import of_models
 
 NOT_STORED = {"Cache-Control": "no-store"}
 
@@ -28,6 +29,9 @@ NOT_STORED = {"Cache-Control": "no-store"}
 Handler = Callable[[Request, Grant], Awaitable[Response]]
 """Answers a request that may come in, given what its sender may do."""
 
+
+ALL_MODELS = ""
+"""The name that stands for all of them."""
 
 PROBES = (LIVEZ, READYZ, "/v2/health/live", "/v2/health/ready")
 """The paths that also answer while every connection has a request that runs."""
@@ -101,8 +105,10 @@ class OpsApp:
         reasons = self._not_ready()
         return _text(503 if reasons else 200, *(reasons or ["ready"]), *self._notes())
 
-    async def _show_metrics(self, request: Request, _grant: Grant) -> Response:
+    async def _show_metrics(self, request: Request, grant: Grant) -> Response:
         text, content_type = await self._metrics(request.headers.get("accept", ""))
+        if not grant.covers(ALL_MODELS):
+            text = await asyncio.to_thread(of_models, text, grant.covers)
         return Response(text, headers={**NOT_STORED, "Content-Type": content_type})
 
     async def _no_route(self, request: Request, error: Exception) -> Response:

@@ -134,7 +134,7 @@ def raw_request(binary: memoryview, signature: WireSignature, *, is_batched: boo
 def read_inputs(
     request: RestRequest, binary: memoryview, signature: WireSignature, memory: SharedMemory
 ) -> dict[str, np.ndarray]:
-    """Return the request's arrays by input name. Raw elements and shared memory become read-only views.
+    """Return the request's arrays by input name. Raw elements become read-only views.
 
     Args:
         request: The JSON.
@@ -159,7 +159,7 @@ def read_inputs(
                 f"{tensor.label} should have either 'data' or the parameter {BINARY_SIZE!r}, or be in shared memory"
             )
         if place is not None:
-            feeds[wire.name] = from_raw(tensor, shape, memory.open(place).view.toreadonly())
+            feeds[wire.name] = from_raw(tensor, shape, memory.read(place))
         elif wire.data is not None:
             feeds[wire.name] = _from_json(tensor, shape, wire.data)
         elif type(size) is int and 0 <= size <= len(binary):

@@ -223,7 +223,8 @@ class ModelConfig(Section):
     watch: bool = False
     """Load new and changed versions as they appear on disk, and retire those that go."""
     required: bool = True
-    """True if the server needs it: it isn't ready before the model is, and stops if it can't be loaded."""
+    """True if the server needs it: it isn't ready before the model is, and stops if it can't be loaded. Where it isn't
+    required, its files may come later."""
     options: Annotated[
         CompileOptions,
         pydantic.GetPydanticSchema(lambda kind, handler: handler.generate_schema(section_of(kind))),

@@ -81,8 +81,7 @@ class AdminConfig(Section):
     repository: bool = False
     """Allow loading and unloading models."""
     shared_memory: bool = False
-    """Allow tensors in shared memory. Clients with it are trusted: one that shrinks its object during a run ends the
-    server."""
+    """Allow tensors in shared memory of this machine. A region belongs to the token that registered it."""
     settings: bool = False
     """Allow changes of the log level and of what is traced."""
 
@@ -100,7 +99,7 @@ class LimitsConfig(Section):
     """Answers that gRPC clients haven't taken, in MiB over all of them; where there are more, calls end whose clients
     take nothing. So do those of a client that takes nothing for a minute."""
     shared_memory_mb: Mebibytes = 1024
-    """Shared memory that clients may register, in MiB."""
+    """Shared memory that clients may register, in MiB; so much may also be in copies of inputs from there."""
     http_connections: Count = 512
     """HTTP connections that are open at a time; a further one closes the one that lets the server wait longest. Half of
     the process's file descriptors at most."""
@@ -114,9 +113,10 @@ class LimitsConfig(Section):
     """Time that loading one new model may take, engines included, in seconds."""
     model_memory_mb: Mebibytes | None = None
     """Memory of all tensors that ONNX Runtime computes in a process, in MiB; null for half of the machine's. Also that
-    of each process for onnx.reference."""
+    of one result in an engine, and of each process for onnx.reference or long texts."""
     reference_timeout_s: Seconds = 60
-    """Time that one node of a model with `reference: true` may take in onnx.reference, in seconds."""
+    """Time that one node of a model with `reference: true` may take in onnx.reference, in seconds; also that of one
+    request in a process for long texts."""
 
 
 class LogConfig(Section):
@@ -166,12 +166,12 @@ class ServerConfig(Section):
 
 
 class CacheConfig(Section):
-    """Built engines on disk."""
+    """Built engines, and copies of model files, on disk."""
 
     dir: ConfigPath | None = None
     """Their folder; null for $XDG_CACHE_HOME/trtnode, or ~/.cache/trtnode."""
     max_gb: float = Field(default=20, gt=0, le=1e6, allow_inf_nan=False)
-    """Size at which the least recently used ones are deleted, in GB."""
+    """Size at which the least recently used ones are deleted, in GB; copies take what engines leave of it."""
     shared: Address | None = None
     """Place where machines share engines: a folder, or a URL that fsspec opens (extra `store`); null for none."""
     shared_key: ConfigPath | None = None

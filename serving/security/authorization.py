@@ -30,6 +30,12 @@ ADMIN_RIGHTS: Mapping[str, Right] = {
 READING_TOO = frozenset({"TraceSetting", "LogSettings"})
 """Those of them that change nothing, and are open to all, if the request's ``settings`` are empty."""
 
+RIGHTS_TO_READ: Mapping[str, Right] = {
+    "SystemSharedMemoryStatus": "shared_memory",
+    "CudaSharedMemoryStatus": "shared_memory",
+}
+"""RPCs that change nothing and still need a right, also where server.admin allows no changes."""
+
 MODEL_FIELDS: Mapping[str, str] = {
     "ModelReady": "name",
     "ModelMetadata": "name",
@@ -84,6 +90,8 @@ class Authorizer:
         """
         if rpc in ADMIN_RIGHTS and rpc not in READING_TOO:
             self._check_change(grant, rpc)
+        elif rpc in RIGHTS_TO_READ:
+            _check_held(grant, rpc, RIGHTS_TO_READ[rpc])
 
     def check_request(self, grant: Grant, rpc: str, request: Any) -> None:
         """Check what only the request's message tells: the model that it names, and whether it changes settings.
@@ -100,8 +108,7 @@ class Authorizer:
         right = ADMIN_RIGHTS[rpc]
         if not self._allowed[right]:
             raise ForbiddenError(f"{rpc} changes the server, which is off; server.admin.{right} allows it")
-        if right not in grant.rights:
-            raise ForbiddenError(f"the token {grant.name!r} has no right to {rpc}; 'admin: [{right}]' gives it")
+        _check_held(grant, rpc, right)
 
     def check_model(self, grant: Grant, model: str) -> None:
         """Check that the caller may use a model, whether or not it exists; the empty name stands for all models.
@@ -118,3 +125,8 @@ class Authorizer:
         reason = "unauthenticated" if isinstance(error, UnauthenticatedError) else "forbidden"
         self._metrics.add_refusal(reason)
         logger.info("Refused %s of %s: %s", what, peer, error)
+
+
+def _check_held(grant: Grant, rpc: str, right: Right) -> None:
+    if right not in grant.rights:
+        raise ForbiddenError(f"the token {grant.name!r} has no right to {rpc}; 'admin: [{right}]' gives it")

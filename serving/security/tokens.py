@@ -99,6 +99,11 @@ class Grant:
         """Return whether a model may be used. The empty name stands for all models, which only ``*`` covers."""
         return any(fnmatch.fnmatchcase(model, glob) for glob in self.models)
 
+    @property
+    def memory_owner(self) -> bytes | None:
+        """Owner of the regions of shared memory that the holder registers; None without the right."""
+        return self.digest if "shared_memory" in self.rights else None
+
 
 class Tokens:
     """The tokens of a file. A file that can't be used changes nothing; one without tokens lets nobody in."""

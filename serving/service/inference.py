@@ -17,7 +17,7 @@ from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError, InvalidRequestError
 from trtnode.serving.models.servable import Servable
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
-from trtnode.serving.protocol.shared_memory import SharedMemory
+from trtnode.serving.protocol.shared_memory import RegionTable, SharedMemory
 from trtnode.serving.service.call import Call
 from trtnode.serving.service.status import failure_reason, status_of
 from trtnode.serving.telemetry import logs
@@ -64,7 +64,7 @@ class Inference(abc.ABC):
 
         Args:
             cache: Of the model.
-            memory: The regions that clients have registered.
+            memory: The regions of the request's caller.
 
         Raises:
             ServingError: The request is at fault.
@@ -93,7 +93,7 @@ class Inference(abc.ABC):
             logs.CURRENT_REQUEST.reset(before)
 
     def start(
-        self, servable: Servable, cache: RequestCache, pool: RequestPool, memory: SharedMemory, tracing: Tracing | None
+        self, servable: Servable, cache: RequestCache, pool: RequestPool, memory: RegionTable, tracing: Tracing | None
     ) -> None:
         """Have a model answer: in this thread if that takes a moment, else in one of the pool.
 
@@ -117,7 +117,7 @@ class Inference(abc.ABC):
         except BaseException as error:
             self._fail(error)
 
-    def _run(self, memory: SharedMemory, tracing: Tracing | None) -> None:
+    def _run(self, memory: RegionTable, tracing: Tracing | None) -> None:
         """Read the request, and have the model run."""
         before = logs.CURRENT_REQUEST.set(self)
         servable, call = self._servable, self.call
@@ -128,7 +128,7 @@ class Inference(abc.ABC):
         try:
             if call.has_left:
                 raise CancelledRequestError
-            request = self._request = self.read(self._cache, memory)
+            request = self._request = self.read(self._cache, memory.of(call.grant.memory_owner))
             feeds = servable.decode_images(request.feeds)
             read_ns = time.perf_counter_ns()
             durations.compute_input = read_ns - began_ns

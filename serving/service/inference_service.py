@@ -12,7 +12,7 @@ from trtnode.serving.models.repository import ModelRepository
 from trtnode.serving.models.servable import Servable
 from trtnode.serving.models.served_model import ServedModel
 from trtnode.serving.protocol.request_cache import RequestCache
-from trtnode.serving.protocol.shared_memory import SharedMemory
+from trtnode.serving.protocol.shared_memory import RegionTable
 from trtnode.serving.schema.server import ServerConfig, TracingConfig
 from trtnode.serving.service.inference import Inference
 from trtnode.serving.telemetry.metrics import Metrics
@@ -75,7 +75,7 @@ class InferenceService:
             *(("trace",) if config.tracing and config.admin.settings else ()),
         )
         """Parts of the protocol beyond its base that this server has."""
-        self.shared_memory = SharedMemory(
+        self.shared_memory = RegionTable(
             allowed=config.admin.shared_memory, max_bytes=config.limits.shared_memory_mb << 20
         )
         self.repository = repository

@@ -6,26 +6,39 @@ The ports have checked the rights to them.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from trtnode.protos import LogSettingsResponse, SystemSharedMemoryStatusResponse, TraceSettingResponse
+from trtnode.protos import (
+    LogSettingsResponse,
+    SystemSharedMemoryRegisterResponse,
+    SystemSharedMemoryStatusResponse,
+    SystemSharedMemoryUnregisterResponse,
+    TraceSettingResponse,
+)
 from trtnode.serving.errors import InvalidRequestError, NotFoundError, UnsupportedError
+from trtnode.serving.protocol.shared_memory import SharedMemory
 from trtnode.serving.protocol.wire_signature import WireTensor
+from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.inference_service import InferenceService
 from trtnode.serving.service.model_messages import model_config, model_statistics
 from trtnode.serving.service.repository_rpcs import repository_fields
 from trtnode.serving.service.rpc_table import BROADCAST_RPCS, messages_of
+from trtnode.serving.telemetry.logs import OneASecond
 from trtnode.serving.telemetry.settings import change_log_settings, change_trace_settings, log_settings, trace_settings
 
-Method = Callable[[Any], Any]
-"""Request message to response message."""
+logger = logging.getLogger(__name__)
+logger.addFilter(OneASecond())
+
+Method = Callable[[Any, Grant], Any]
+"""Request message and its caller to response message."""
 
 Fields = Mapping[str, Any]
 """The fields of a response."""
 
-Broadcast = Callable[[str, Any], Any]
-"""Answers an RPC, given its name and request, for all processes that share a port."""
+Broadcast = Callable[[str, Any, Grant], Any]
+"""Answers an RPC, given its name, request and caller, for all processes that share a port."""
 
 _NO_CUDA = "this server runs no model on a GPU, so it has no CUDA shared memory; use system shared memory"
 
@@ -56,9 +69,6 @@ class UnaryRpcs:
             "ModelMetadata": self._model_metadata,
             "ModelConfig": lambda request: {"config": model_config(service.find(request.name, request.version))},
             "ModelStatistics": self._model_statistics,
-            "SystemSharedMemoryStatus": self._memory_status,
-            "SystemSharedMemoryRegister": self._register_memory,
-            "SystemSharedMemoryUnregister": self._unregister_memory,
             "CudaSharedMemoryStatus": _cuda_status,
             "CudaSharedMemoryRegister": _register_cuda,
             "CudaSharedMemoryUnregister": lambda _request: {},  # clients do it to clean up, so it is no error
@@ -67,7 +77,10 @@ class UnaryRpcs:
             **repository_fields(service.repository),
         }
         self.methods: Mapping[str, Method] = {
-            rpc: functools.partial(_answer, answer, messages_of(rpc)[1]) for rpc, answer in fields.items()
+            **{rpc: functools.partial(_answer, answer, messages_of(rpc)[1]) for rpc, answer in fields.items()},
+            "SystemSharedMemoryStatus": self._memory_status,
+            "SystemSharedMemoryRegister": self._register_memory,
+            "SystemSharedMemoryUnregister": self._unregister_memory,
         }
         self.shared_methods: Mapping[str, Method] = self.methods
         if broadcast is not None:
@@ -96,25 +109,27 @@ class UnaryRpcs:
     def _model_statistics(self, request: Any) -> Fields:
         return {"model_stats": map(model_statistics, self._service.find_all(request.name, request.version))}
 
-    def _memory_status(self, request: Any) -> Fields:
-        entry, regions = (
-            SystemSharedMemoryStatusResponse.RegionStatus,
-            self._service.shared_memory.regions(request.name),
-        )
-        return {
-            "regions": {
+    def _memory_status(self, request: Any, caller: Grant) -> Any:
+        entry, regions = SystemSharedMemoryStatusResponse.RegionStatus, self._memory_of(caller).regions(request.name)
+        return SystemSharedMemoryStatusResponse(
+            regions={
                 one.name: entry(name=one.name, key=one.key, offset=one.offset, byte_size=one.byte_size)
                 for one in regions
             }
-        }
+        )
 
-    def _register_memory(self, request: Any) -> Fields:
-        self._service.shared_memory.register(request.name, request.key, request.offset, request.byte_size)
-        return {}
+    def _register_memory(self, request: Any, caller: Grant) -> Any:
+        place = request.byte_size, request.offset, request.key
+        self._memory_of(caller).register(request.name, request.key, request.offset, request.byte_size)
+        logger.info("Registered shared memory %r: %d bytes from %d on of object %r", request.name, *place)
+        return SystemSharedMemoryRegisterResponse()
 
-    def _unregister_memory(self, request: Any) -> Fields:
-        self._service.shared_memory.unregister(request.name)
-        return {}
+    def _unregister_memory(self, request: Any, caller: Grant) -> Any:
+        self._memory_of(caller).unregister(request.name)
+        return SystemSharedMemoryUnregisterResponse()
+
+    def _memory_of(self, caller: Grant) -> SharedMemory:
+        return self._service.shared_memory.of(caller.memory_owner)
 
     def _trace_settings(self, request: Any) -> Fields:
         wanted = {key: list(setting.value) for key, setting in request.settings.items()}
@@ -137,7 +152,7 @@ def change_log(request: Any) -> Fields:
     return {"settings": {key: _setting(value) for key, value in log_settings().items()}}
 
 
-def _answer(answer: Callable[[Any], Fields], response: Any, request: Any) -> Any:
+def _answer(answer: Callable[[Any], Fields], response: Any, request: Any, _caller: Grant) -> Any:
     return response(**answer(request))
 
 

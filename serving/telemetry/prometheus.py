@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import prometheus_client
@@ -18,6 +19,11 @@ BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 LATENCY_OCTAVES = range(16, 36)
 """Those of ``trtnode_request_duration_seconds``: from 2**16 ns (66 µs) to 2**35 ns (34 s)."""
+
+
+MODEL_LABEL = re.compile(rb'[{,]model="((?:[^"\\]|\\.)*)"')
+ESCAPED = re.compile(r"\\(.)")
+"""A character of a label's value that has a backslash before it."""
 
 
 class ModelsCollector(Collector):
@@ -136,6 +142,25 @@ def exposition(registry: prometheus_client.CollectorRegistry, accept: str) -> tu
     encode, content_type = choose_encoder(accept)
     # In the plain form the untyped families are Triton's counters, see ``_FAMILIES``.
     return encode(registry).replace(b" untyped\n", b" counter\n"), content_type
+
+
+def of_models(text: bytes, covers: Callable[[str], bool]) -> bytes:
+    """Return an exposition without the samples of models that a caller may not use.
+
+    Args:
+        text: In either form of ``exposition``.
+        covers: Returns whether the caller may use a model.
+    """
+    return b"\n".join(line for line in text.split(b"\n") if _is_shown(line, covers))
+
+
+def _is_shown(line: bytes, covers: Callable[[str], bool]) -> bool:
+    named = None if line.startswith(b"#") else MODEL_LABEL.search(line)
+    return named is None or covers(ESCAPED.sub(_unescaped, named[1].decode()))
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return "\n" if escape[1] == "n" else escape[1]
 
 
 # Triton's counters lack the suffix _total that the counter type would add, so they are of the type that adds nothing.

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from trtnode.protos import LogSettingsRequest
 from trtnode.serving.errors import PartlyDoneError, ServingError, UnavailableError, WorkerGoneError
 from trtnode.serving.security.authorization import ADMIN_RIGHTS, READING_TOO
+from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.rpc_table import messages_of
 from trtnode.serving.service.unary_rpcs import change_log
 from trtnode.serving.workers.handle import WorkerHandle
@@ -48,9 +49,9 @@ class Broadcaster:
             AddressError: A port can't be opened.
         """
         with self._joining:
-            for rpc, request in self._changes:
+            for rpc, request, caller in self._changes:
                 try:
-                    worker.channel.ask("apply", rpc, request).result()
+                    worker.channel.ask("apply", rpc, request, caller).result()
                 except WorkerGoneError:
                     raise
                 except ServingError as error:
@@ -68,39 +69,41 @@ class Broadcaster:
         concurrent.futures.wait(asked.values(), READ_S)
         return _results({pid: answer for pid, answer in asked.items() if answer.done()})
 
-    def broadcast(self, rpc: str, request: bytes) -> bytes:
-        """Answer one of ``BROADCAST_RPCS`` for all workers.
+    def broadcast(self, rpc: str, request: bytes, caller: Grant) -> bytes:
+        """Answer one of ``BROADCAST_RPCS`` for all workers, in a caller's name.
 
         Raises:
             PartlyDoneError: Some workers have made a change that others could not make.
             ServingError: What all workers say about the request, or that there is none.
         """
         if rpc in COMBINATIONS:
-            parts = map(messages_of(rpc)[1].FromString, self.read("apply", rpc, request).values())
+            parts = map(messages_of(rpc)[1].FromString, self.read("apply", rpc, request, caller).values())
             content: bytes = COMBINATIONS[rpc](list(parts)).SerializeToString()
             return content
         # Two loads at a time could end in another order in each worker.
         with self._loading if rpc == "RepositoryModelLoad" else contextlib.nullcontext():
-            return self._change(rpc, request)
+            return self._change(rpc, request, caller)
 
-    def _change(self, rpc: str, request: bytes) -> bytes:
+    def _change(self, rpc: str, request: bytes, caller: Grant) -> bytes:
         answers: dict[WorkerHandle, Future[bytes]] = {}
         while True:
             with self._joining:
                 newcomers = [worker for worker in self.joined() if worker not in answers]
                 if not newcomers:
-                    return self._conclude(rpc, request, answers)
-            answers.update((worker, worker.channel.ask("apply", rpc, request)) for worker in newcomers)
+                    return self._conclude(rpc, request, caller, answers)
+            answers.update((worker, worker.channel.ask("apply", rpc, request, caller)) for worker in newcomers)
             concurrent.futures.wait(answers.values())
 
-    def _conclude(self, rpc: str, request: bytes, answers: Mapping[WorkerHandle, Future[bytes]]) -> bytes:
+    def _conclude(
+        self, rpc: str, request: bytes, caller: Grant, answers: Mapping[WorkerHandle, Future[bytes]]
+    ) -> bytes:
         failures = {worker.number: error for worker, error in _failures(answers)}
         done = [worker.number for worker, answer in answers.items() if answer.exception() is None]
         if failures and done:
             raise PartlyDoneError(rpc, done, list(failures), next(iter(failures.values())))
         response: bytes = next(iter(_results(answers).values()))
         message = messages_of(rpc)[0].FromString(request)
-        self._changes.record(rpc, message, response)
+        self._changes.record(rpc, message, response, caller)
         if rpc == "LogSettings":
             change_log(message)  # this process writes to the log as well
         return response
@@ -127,7 +130,7 @@ def _results(answers: Mapping[_Asked, Future[Any]]) -> dict[_Asked, Any]:
     return results
 
 
-_Thing = tuple[str, str]
+_Thing = tuple[str, str, bytes]
 
 
 class Changes:
@@ -137,37 +140,40 @@ class Changes:
     """
 
     def __init__(self) -> None:
-        self._last: dict[_Thing, tuple[str, bytes]] = {}
+        self._last: dict[_Thing, tuple[str, bytes, Grant]] = {}
 
-    def __iter__(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the RPC and the serialized request of each."""
+    def __iter__(self) -> Iterator[tuple[str, bytes, Grant]]:
+        """Yield the RPC, the serialized request and the caller of each."""
         yield from tuple(self._last.values())
 
-    def record(self, rpc: str, request: Any, response: bytes) -> None:
+    def record(self, rpc: str, request: Any, response: bytes, caller: Grant) -> None:
         """Keep a change that the workers have followed, in place of an older one about the same thing.
 
         Args:
             rpc: One of ``ADMIN_RIGHTS``.
             request: Its message.
             response: Their answer.
+            caller: Owner of regions of shared memory.
         """
         if rpc in READING_TOO and not request.settings:
             return
         if rpc.endswith("SharedMemoryUnregister"):
-            self._forget_regions(rpc.replace("Unregister", "Register"), request.name)
+            self._forget_regions(rpc.replace("Unregister", "Register"), request.name, caller)
             return
         if rpc == "LogSettings":  # the answer has the same form, and tells all that is in effect
             request = LogSettingsRequest.FromString(response)
-        thing = _thing(rpc, request)
+        thing = _thing(rpc, request, caller)
         self._last.pop(thing, None)
-        self._last[thing] = (rpc, request.SerializeToString())
+        self._last[thing] = (rpc, request.SerializeToString(), caller)
 
-    def _forget_regions(self, rpc: str, name: str) -> None:
-        gone = [thing for thing in self._last if thing[0] == rpc and name in ("", thing[1])]
+    def _forget_regions(self, rpc: str, name: str, caller: Grant) -> None:
+        own = [thing for thing in self._last if (thing[0], thing[2]) == (rpc, caller.digest)]
+        gone = [thing for thing in own if name in ("", thing[1])]
         for thing in gone:
             del self._last[thing]
 
 
-def _thing(rpc: str, request: Any) -> _Thing:
+def _thing(rpc: str, request: Any, caller: Grant) -> _Thing:
     kind = "model" if ADMIN_RIGHTS[rpc] == "repository" else rpc  # a load and an unload are about one thing
-    return kind, getattr(request, "model_name", "") or getattr(request, "name", "")
+    owner = caller.digest if rpc.endswith("SharedMemoryRegister") else b""
+    return kind, getattr(request, "model_name", "") or getattr(request, "name", ""), owner

@@ -31,6 +31,7 @@ from trtnode.serving.rest.app import HttpApp
 from trtnode.serving.rest.server import HttpServer
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.host import ModelHost
 from trtnode.serving.service.rpc_table import messages_of
 from trtnode.serving.telemetry import logs
@@ -120,8 +121,8 @@ class Worker:
         self._host.service.not_ready_reasons = reasons
         self._host.update_readiness()
 
-    def _broadcast(self, rpc: str, request: Any) -> Any:
-        response: bytes = self._channel.ask("broadcast", rpc, request.SerializeToString()).result()
+    def _broadcast(self, rpc: str, request: Any, caller: Grant) -> Any:
+        response: bytes = self._channel.ask("broadcast", rpc, request.SerializeToString(), caller).result()
         return messages_of(rpc)[1].FromString(response)
 
     def _open(self) -> None:
@@ -129,8 +130,8 @@ class Worker:
             self._http.start()
         self._grpc.start()
 
-    def _apply(self, rpc: str, request: bytes) -> bytes:
-        response = self._host.rpcs.methods[rpc](messages_of(rpc)[0].FromString(request))
+    def _apply(self, rpc: str, request: bytes, caller: Grant) -> bytes:
+        response = self._host.rpcs.methods[rpc](messages_of(rpc)[0].FromString(request), caller)
         content: bytes = response.SerializeToString()
         return content
 

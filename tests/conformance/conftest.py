@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import pathlib
 from collections.abc import Collection
 
 import pytest
@@ -13,6 +14,9 @@ REQUIRED = 2000
 
 MOST_GIVEN_AWAY = 60
 """Number of cases that TensorRT for RTX may build although the table refuses them, each for a reason."""
+
+SWEEPS = {"test_kernels.py", "test_rounding.py"}
+"""Modules for ``--conformance=all`` alone; the ordinary tests have samples of them."""
 
 COMPILED = "test_case_passes_compiled_if_it_passes_natively"
 SIMULATED = "test_case_passes_on_a_simulated_gpu_if_it_passes_natively"
@@ -37,6 +41,10 @@ class Counts:
             passed=sum(r.passed for r in cases),
             failed=sum(r.failed for r in cases),
         )
+
+
+def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
+    return True if collection_path.name in SWEEPS and config.getoption("conformance") != "all" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -105,7 +105,7 @@ def _problem(cases: Sequence[_Answered], path: pathlib.Path) -> str | None:
         bytes_ = backend.build(path, BuildOptions())
     except BuildError:
         return None
-    engine = backend.load(bytes_, _envelope(path, bytes_))
+    engine = backend.load(bytes_, envelope_of(path, bytes_))
     for turn in range(max(len(one.answers) for one in cases)):
         answers = [one.answers[min(turn, len(one.answers) - 1)] for one in cases]
         feeds = {f"{n}_{name}": array for n, (given, _) in enumerate(answers) for name, array in given.items()}
@@ -138,7 +138,7 @@ def _joined(models: Sequence[onnx.ModelProto]) -> onnx.ModelProto:
     return whole
 
 
-def _envelope(path: pathlib.Path, engine: bytes) -> Envelope:
+def envelope_of(path: pathlib.Path, engine: bytes) -> Envelope:
     graph, backend = Graph.of(load_model(path)), get_backend("openvino")
     return Envelope(
         backend=backend.name,

@@ -9,6 +9,10 @@ element's position in memory is the sum of index times stride over them, and dim
 of such nodes gives the elements of its source, in order, in the shape of its result. So does one Reshape to this shape,
 with -1 for a dimension that varies: the number of elements settles it where the others aren't 0. Where both shapes are
 the same, the source is the result.
+
+A node goes only where it runs on all sizes: it would refuse others, which one Reshape may answer. Squeeze needs a size
+that is 1, Split the known size of its part, and Reshape known sizes that the constants of its shape divide. The last
+Reshape may need more, where the new one has its shape.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ def find_reshapes(graph: ir.Graph) -> Iterator[Place]:
 def _place(op: ir.Node) -> Place | None:
     chain, source = _chain(op)
     result = op.outputs[0]
+    if not _always_runs(op) and not _is_checked_anew(op, result):
+        return None
     if _same_shape(chain, source, result) and not result.is_graph_output():
         return Place((op,), lambda: _pass_on(op, source))
     shape = _shape_of(result)
@@ -65,7 +71,7 @@ def _chain(op: ir.Node) -> tuple[Sequence[ir.Node], ir.Value]:
         source = chain[-1].inputs[0]
         assert source is not None
         producer = source.producer()
-        if producer is None or not _moves_nothing(producer):
+        if producer is None or not (_moves_nothing(producer) and _always_runs(producer)):
             return chain, source
         chain.append(producer)
 
@@ -76,6 +82,46 @@ def _moves_nothing(op: ir.Node) -> bool:
     if op.op_type == "Transpose":
         return _keeps_order(op.inputs[0], op.attributes.get_ints("perm", ()))
     return op.op_type in VIEWS or _is_alone(op)
+
+
+def _always_runs(op: ir.Node) -> bool:
+    """Return whether a node that moves nothing runs on inputs of all sizes that its input may have."""
+    sizes = dimensions(op.inputs[0]) if op.inputs[0] is not None else None
+    if op.op_type == "Squeeze":
+        axes = _constants(op, "axes")
+        return sizes is not None and axes is not None and all(sizes[axis] == 1 for axis in axes)
+    if op.op_type == "Split":
+        axis = op.attributes.get_int("axis", 0)
+        return (len(op.inputs) < 2 and "split" not in op.attributes) or (
+            sizes is not None and isinstance(sizes[axis], int)
+        )
+    return op.op_type != "Reshape" or _reshapes_all(op, sizes)
+
+
+def _reshapes_all(op: ir.Node, sizes: Sequence[object] | None) -> bool:
+    """Return whether the known sizes of an input hold the factors that a constant shape asks for."""
+    shape = _constants(op, "shape")
+    if sizes is None or shape is None:
+        return False
+    if all(isinstance(size, int) for size in sizes):
+        return True
+    known = math.prod(size for size in sizes if isinstance(size, int))
+    asked = math.prod(size for size in shape if size != -1)
+    return -1 in shape and asked != 0 and known % asked == 0
+
+
+def _is_checked_anew(op: ir.Node, result: ir.Value) -> bool:
+    """Return whether the one Reshape has the shape of the last, and so refuses the same sizes."""
+    shape = _shape_of(result) if op.op_type == "Reshape" else None
+    return shape is not None and _constants(op, "shape") == shape.tolist()
+
+
+def _constants(op: ir.Node, name: str) -> list[int] | None:
+    """Return the integers of the second input, or of an attribute of older versions; None where they vary."""
+    if len(op.inputs) > 1 and op.inputs[1] is not None:
+        constant = op.inputs[1].const_value
+        return None if constant is None else constant.numpy().ravel().tolist()
+    return list(op.attributes.get_ints(name, ())) or None
 
 
 def _is_read(value: ir.Value) -> bool:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import pathlib
+import stat
+from collections.abc import Iterator
 
 import pytest
 
@@ -64,3 +66,55 @@ def test_a_cache_that_can_not_be_made_or_read_is_told_of(tmp_path: pathlib.Path)
         assert folder_problem(tmp_path) == f"{tmp_path} can't be read"
     finally:
         tmp_path.chmod(0o700)
+
+
+def permissions(path: pathlib.Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def open_mask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("open_mask")
+def test_a_cache_is_private_whatever_the_mask_is(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "below" / "cache"
+    cache = EngineCache(folder, 1000)
+
+    cache.put("key", CachedEngine(envelope="{}", engine=b"weights"))
+    assert cache.trust.machine is not None
+    cache.trust.machine.mark(b"data")
+
+    assert permissions(folder) == 0o700
+    assert {file.name: permissions(file) for file in folder.iterdir()} == {
+        "key.json": 0o600, "key.engine": 0o600, "machine.key": 0o600
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("open_mask")
+def test_a_cache_of_an_older_version_becomes_private(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir(0o755)
+    for name in ("key.json", "key.engine", "machine.timing"):
+        (folder / name).touch(0o644)
+
+    EngineCache(folder, 1000)
+
+    assert permissions(folder) == 0o700
+    assert {permissions(file) for file in folder.iterdir()} == {0o600}
+
+
+@pytest.mark.usefixtures("open_mask")
+def test_a_folder_with_other_files_stays_open_and_the_entries_in_it_do_not(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir(0o755)
+    (folder / "model.onnx").touch(0o644)
+    (folder / "key.engine").touch(0o644)
+
+    EngineCache(folder, 1000)
+
+    assert permissions(folder) == 0o755
+    assert {file.name: permissions(file) for file in folder.iterdir()} == {"model.onnx": 0o644, "key.engine": 0o600}

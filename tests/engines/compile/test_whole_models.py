@@ -55,7 +55,8 @@ CASES = {
     ),
     "cast-to-float16-and-back": Case(
         graph="g (float[2,4] x) => (float[2,4] y) { h = Cast<to = 10>(x) n = Neg(h) y = Cast<to = 1>(n) }",
-        requests=({"x": floats(2, 4)}, {"x": 1e4 * floats(2, 4)}),
+        # ONNX Runtime has no such Neg, computes in float32 and leaves the rounding out; engines round.
+        requests=tuple({"x": (size * floats(2, 4)).astype(np.float16).astype(np.float32)} for size in (1, 1e4)),
     ),
     "dynamic-batch-and-length": Case(
         graph="g (float[N,T,4] x) => (float[N,T,4] y) { e = Exp(x) r = Relu(e) y = Softmax(r) }",

@@ -119,6 +119,31 @@ def test_rules_keep_nodes_in_float32_and_the_file_says_so(workshop: Workshop, di
     assert report["rules"] == ["node=conv1:fp32"]
 
 
+@pytest.mark.parametrize("asked", ["fp16", "bf16"])
+def test_nodes_without_a_kernel_stay_float32(workshop: Workshop, asked: AskedPrecision) -> None:
+    graph = """g (float[4,8] x) => (float[4,8] y) <int64[2,1] rows = {0, 2}, int64 last = {-1}> {
+        a = MatMul(x, w)
+        u = Gather(x, rows)
+        v = Reshape(u, shape)
+        b = ScatterND<reduction = "max">(a, rows, v)
+        s = SequenceConstruct(b, b)
+        c = ConcatFromSequence<axis = 1>(s)
+        d = Slice(c, zero, eight, zero_one)
+        y = MatMul(d, w) }"""
+    numbers = {"shape": [2, 8], "zero": [0], "eight": [8], "zero_one": [1]}
+    model = onnx.load(workshop.write(graph))
+    model.graph.initializer.extend([weights(), *(numpy_helper.from_array(np.array(v), k) for k, v in numbers.items())])
+
+    written, _ = converted(workshop, workshop.write(model), asked, calibration=GENERATED)
+
+    weight = {t.name: t.data_type for t in written.graph.initializer}
+    products = [node for node in written.graph.node if node.op_type == "MatMul"]
+    assert all(weight[node.input[1]] != TensorProto.FLOAT for node in products)
+    casts = {node.output[0]: node.attribute[0].i for node in written.graph.node if node.op_type == "Cast"}
+    (scattered,) = (node for node in written.graph.node if node.op_type == "ScatterND")
+    assert TensorProto.FLOAT in {casts.get(name) for name in scattered.input}
+
+
 def test_an_initializer_that_is_an_input_becomes_a_constant(workshop: Workshop) -> None:
     source = onnx.load(layers(workshop))
     source.graph.input.append(onnx.helper.make_tensor_value_info("w", TensorProto.FLOAT, [8, 8]))

@@ -8,8 +8,6 @@ import pytest
 from comparison import AssertSame, RunPlainly
 from stand_in_workers import InProcessWorker
 from trtnode.engines.compile.prepare import load_executable
-from trtnode.engines.errors import EngineRejectedError
-from trtnode.engines.openvino.wide_integers import SATURATED, saturated_of
 from workshop import Workshop
 
 POSITIONS = """g (int64[8] far, int64[8] near) => (int64[8] y) <int64 eight = {8}, int64 most = {15}> {
@@ -88,9 +86,3 @@ def test_values_that_are_computed_with_are_answered_natively(
     same(executable.run(feeds), plain(source, feeds))
 
     assert told == ["int64_range"]
-
-
-@pytest.mark.parametrize("text", ["[2]", "[-1]", "{", "[[]]", "7", '["0"]'])
-def test_a_damaged_list_of_inputs_is_refused(text: str) -> None:
-    with pytest.raises(EngineRejectedError, match="the list of its inputs that end at 32 bits can't be read"):
-        saturated_of({SATURATED: text}, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import pathlib
@@ -229,6 +230,7 @@ def test_another_process_knows_what_has_failed(address: str, monkeypatch: pytest
 
 def test_events_of_all_stores_are_counted(compile_on: CompileOn, address: str) -> None:
     store = SharedStore(address)
+    gc.collect()  # stores of other tests
     before = store_events()
 
     compile_on("a")

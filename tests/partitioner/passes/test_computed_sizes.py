@@ -18,7 +18,7 @@ from trtnode.partitioner.passes.computed_sizes import check_computed_sizes
 from trtnode.partitioner.passes.shape_inference import propagates_little
 
 MODEL = pathlib.Path("model.onnx")
-COMPUTED = ("concats", "constant-of-shape", "expand", "tile", "range", "pad", "products", "random")
+COMPUTED = ("texts", "concats", "constant-of-shape", "expand", "tile", "range", "pad", "products", "random")
 
 
 def check(model: onnx.ModelProto) -> None:

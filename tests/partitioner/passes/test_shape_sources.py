@@ -147,3 +147,21 @@ def test_no_source_changes_what_inference_knows(text: str, seed: int) -> None:
         assert dtype in (None, value.dtype)
         assert shape is None or (now is not None and len(now) == len(shape))
         assert shape is None or all(a == b for a, b in zip(shape, now or (), strict=True) if isinstance(a, int))
+
+
+@pytest.mark.parametrize("opset", [18, 19, 20])
+def test_a_deprecated_operator_has_an_unknown_shape(opset: int) -> None:
+    graph = clean_up(
+        view(
+            f"""<ir_version: 8, opset_import: ["": {opset}]> g (float[1, 4, 3, 3] x) => (float[?,?,?,?] y)
+            <float[2] s = {{1, 1}}, float[2] b = {{0, 0}}> {{
+                a = GroupNormalization<num_groups = 2>(x, s, b)
+                y = Tanh(a)
+            }}"""
+        )
+    )
+    spec = TensorSpec(name="a", dtype=ir.DataType.FLOAT, shape=(1, 4, 3, 3))
+
+    completed = complete_shapes(graph, lambda _: {"a": spec}, native=True)
+
+    assert dimensions(completed.nodes[0].op.outputs[0]) == (1, 4, 3, 3)

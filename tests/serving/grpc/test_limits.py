@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from tritonclient.utils import InferenceServerException
 
 from tests.serving.conftest import Eventually, FakeExecutable, Running, Starter, StartFake, given
+from trtnode.partitioner.model.garbage import without_collections
 
 
 def infer(running: Running, model: str, **options) -> None:
@@ -86,7 +87,8 @@ def test_messages_that_can_not_be_parsed_use_up_nothing(
 ) -> None:
     running = start_fake(server="limits: {connection_requests: 16}")
 
-    with grpc.insecure_channel(running.address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    with without_collections(), grpc.insecure_channel(running.address, options=options) as channel:
         statuses = [status_of_bytes(channel, "/" + method, b"\xff\xff\xff\xff") for _ in range(40)]
         health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=120)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import textwrap
+import types
 from collections.abc import Callable
 
 import numpy as np
@@ -116,6 +118,18 @@ def test_a_load_that_takes_too_long_is_ended(
 
     with pytest.raises(InferenceServerException, match=r"more than 60 s; raise server.limits.load_timeout_s"):
         load(running, onnx.parser.parse_model(RELU.replace("Relu", "Abs")))
+
+    assert ask(running.client) == [0, 1]
+
+
+def test_a_load_that_takes_too_long_in_the_server_itself_is_refused(
+    start: Starter, folder: pathlib.Path, models: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = start(models, server=f"{ADMIN}, limits: {{load_timeout_s: 60}}")
+    monkeypatch.setattr(isolation, "time", types.SimpleNamespace(monotonic=itertools.count(0, 61).__next__))
+
+    with pytest.raises(InferenceServerException, match=r"more than 60 s; raise server.limits.load_timeout_s"):
+        load(running, onnx.parser.parse_model(RELU.replace("Relu", "Sign")))
 
     assert ask(running.client) == [0, 1]
 

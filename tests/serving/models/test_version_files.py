@@ -129,6 +129,56 @@ def test_a_folder_without_versions_and_versions_of_a_file_are_refused(adders: Ad
     assert "is a single file; leave the key out" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "is_there"),
+    [
+        pytest.param("", False, id="no-file"),
+        pytest.param("watch: true, ", True, id="watched-empty-folder"),
+        pytest.param("versions: [1], ", True, id="listed-version"),
+    ],
+)
+def test_a_model_that_is_not_required_is_told_of_and_loaded_when_it_comes(
+    start: Starter,
+    adders: Adders,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    key: str,
+    is_there: bool,
+) -> None:
+    monkeypatch.setattr("trtnode.serving.models.watcher.POLL_S", 0.05)
+    adders.write("other.onnx", 1)
+    if is_there:
+        (adders.folder / "m").mkdir()
+    models = f"{FOLDER}{key}required: false}}\n- {{name: other, path: other.onnx, engine: native}}"
+    running = start(models)
+
+    assert running.client.is_server_ready()
+    (told,) = (one for one in running.client.get_model_repository_index().models if one.name == "m")
+    assert (told.version, told.state) == ("1", "UNAVAILABLE")
+    assert told.reason == f"there is no version in {adders.folder / 'm'}; check the path"
+    assert code_of(lambda: adders.ask(running.client)) == "UNAVAILABLE"
+
+    adders.write("m/1/model.onnx", 5)
+    eventually(lambda: running.client.is_model_ready("m"))
+
+    assert adders.ask(running.client) == 5
+
+
+def test_a_missing_file_of_a_model_that_is_not_required_is_loaded_on_request(
+    start: Starter, adders: Adders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trtnode.serving.models.watcher.POLL_S", 600)
+    adders.write("other.onnx", 1)
+    models = "- {name: m, path: m.onnx, engine: native, required: false}\n- {name: other, path: other.onnx}"
+    running = start(models, server="admin: {repository: true}")
+    assert code_of(lambda: running.client.load_model("m")) == "INTERNAL"
+
+    adders.write("m.onnx", 5)
+    running.client.load_model("m")
+
+    assert adders.ask(running.client) == 5
+
+
 def test_startup_must_be_wait_or_native(adders: Adders, tmp_path: pathlib.Path) -> None:
     adders.write("m.onnx", 1)
     config = tmp_path / "servable.yaml"

@@ -33,6 +33,17 @@ MODELS = {
 }
 
 
+OTHERS = {
+    "outer": """(float[N, 1] a, float[1, M] b) => (float[K] y) { c = Add(a, b) d = Relu(c) e = Tanh(d)
+        k = Constant<value_ints = [1]>() y = ReduceSum<keepdims = 0>(e, k) }""",
+    "doubling": f"""(float[n] x) => (int64[] z) {{ t0 = Cast<to = 8>(x)
+        {" ".join(f"t{i + 1} = StringConcat(t{i}, t{i})" for i in range(28))} z = Size(t28) }}""",
+    "long": f"""(float[n] x) => (int64[] z) {{ t0 = Cast<to = 8>(x)
+        {" ".join(f"t{i + 1} = StringConcat(t{i}, t{i})" for i in range(23))} z = Size(t23) }}""",
+}
+"""An outer sum, and models that double a text: beyond the limit, and only beyond what is known before the run."""
+
+
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
 
 MOST_KIB_A_RELOAD = 40
@@ -42,9 +53,11 @@ MOST_KIB_A_RELOAD = 40
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, triton.InferenceServerClient]]:
     folder = tmp_path_factory.mktemp("memory")
-    for name, text in MODELS.items():
-        onnx.save(onnx.parser.parse_model(f"{HEADER} g {text}"), folder / f"{name}.onnx")
-    entries = ", ".join(f"{{name: {name}, path: {name}.onnx}}" for name in MODELS)
+    for name, text in (MODELS | OTHERS).items():
+        header = HEADER.replace("18", "20") if name in OTHERS else HEADER
+        onnx.save(onnx.parser.parse_model(f"{header} g {text}"), folder / f"{name}.onnx")
+    every = "all_engines: true, tune: false"
+    entries = ", ".join(f"{{name: {name}, path: {name}.onnx, {every}}}" for name in MODELS | OTHERS)
     config = folder / "servable.yaml"
     config.write_text(
         "server: {grpc: {port: 0}, http: {port: 0}, admin: {repository: true}, limits: {model_memory_mb: 128}}\n"
@@ -59,6 +72,37 @@ def ask(client: triton.InferenceServerClient, model: str, sizes: list[int]) -> l
     x.set_data_from_numpy(np.ones(1, np.float32))
     s.set_data_from_numpy(np.array(sizes, np.int64))
     return client.infer(model, [x, s]).as_numpy("y").tolist()
+
+
+def test_text_beyond_the_limit_is_refused_in_the_warm_up_and_in_each_request(
+    server: tuple[int, triton.InferenceServerClient],
+) -> None:
+    _, client = server
+    x = triton.InferInput("x", [1], "FP32")
+    x.set_data_from_numpy(np.ones(1, np.float32))
+
+    with pytest.raises(InferenceServerException, match=r"more memory than models may use.*StringConcat node") as caught:
+        client.infer("doubling", [x])
+
+    assert caught.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
+    assert client.infer("long", [x]).as_numpy("z") == 1
+
+
+def test_a_result_beyond_the_limit_is_refused_before_an_engine_makes_it(
+    server: tuple[int, triton.InferenceServerClient],
+) -> None:
+    pid, client = server
+    column, row = triton.InferInput("a", [20_000, 1], "FP32"), triton.InferInput("b", [1, 20_000], "FP32")
+    column.set_data_from_numpy(np.ones((20_000, 1), np.float32))
+    row.set_data_from_numpy(np.ones((1, 20_000), np.float32))
+    idle = kib(pid, "VmRSS")
+
+    with pytest.raises(InferenceServerException, match=r"more memory than models may use.*Add node") as caught:
+        client.infer("outer", [column, row])
+
+    assert client.get_model_config("outer").config.parameters["engine"].string_value == "openvino"
+    assert caught.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
+    assert kib(pid, "VmHWM") - idle < MOST_KIB
 
 
 def kib(pid: int, field: str) -> int:

@@ -9,7 +9,18 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from benchmarks.attacks.message_attacks import BODIES, INFER, MESSAGES, STREAM, post_body, send_message, unread_streams
+from benchmarks.attacks.message_attacks import (
+    BODIES,
+    INFER,
+    MESSAGES,
+    SIZES,
+    STREAM,
+    TEXT_PATH,
+    post_body,
+    send_message,
+    strings_in_json,
+    unread_streams,
+)
 from benchmarks.attacks.probes import Prober
 from benchmarks.attacks.server import AttackedServer
 from benchmarks.soak.process_stats import StatsSampler, read_stats
@@ -53,6 +64,21 @@ def test_a_message_of_many_fields_is_refused_before_objects_are_made(
     message = make()
     with Watched(attacked):
         assert send_message(attacked.grpc, message, method) is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("make", SIZES)
+def test_a_message_whose_shapes_stand_for_more_than_its_bytes_is_refused_before_memory_is_taken(
+    attacked: AttackedServer, make: Make
+) -> None:
+    message = make()
+    with Watched(attacked):
+        assert send_message(attacked.grpc, message) is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_million_strings_in_json_are_refused_before_they_are_made(attacked: AttackedServer) -> None:
+    body = strings_in_json()
+    with Watched(attacked):
+        assert post_body(attacked.http, body, TEXT_PATH)[0] == 400
 
 
 @pytest.mark.parametrize("rpc", ["RepositoryModelLoad", "LogSettings", "TraceSetting"])

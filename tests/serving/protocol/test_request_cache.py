@@ -15,10 +15,10 @@ from trtnode.protos import ModelInferRequest, ModelInferResponse
 from trtnode.serving.errors import ServingError
 from trtnode.serving.protocol import request_cache, tensors
 from trtnode.serving.protocol.request_cache import RequestCache
-from trtnode.serving.protocol.shared_memory import SharedMemory
+from trtnode.serving.protocol.shared_memory import RegionTable
 from trtnode.serving.protocol.wire_signature import DATATYPES, WireSignature
 
-NO_MEMORY = SharedMemory(allowed=False, max_bytes=0)
+NO_MEMORY = RegionTable(allowed=False, max_bytes=0).of(b"")
 FLOAT, BOOL, STRING = onnx_ir.DataType.FLOAT, onnx_ir.DataType.BOOL, onnx_ir.DataType.STRING
 
 

@@ -6,7 +6,8 @@ import os
 import pathlib
 import queue
 import struct
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,6 +16,8 @@ import tritonclient.grpc as triton
 
 from tests.serving.conftest import FakeExecutable, Running, StartFake, given, refusal
 from tests.serving.protocol.conftest import Memory, X, output, tensor
+from trtnode.serving.errors import InvalidRequestError, UnavailableError
+from trtnode.serving.protocol.shared_memory import Place, Region, RegionTable
 
 ON = "admin: {shared_memory: true}, limits: {shared_memory_mb: 1}"
 
@@ -115,6 +118,72 @@ def test_an_object_that_shrinks_while_the_model_runs_is_not_written_to(
     assert (code, "smaller than when it was registered" in message) == ("INVALID_ARGUMENT", True)
     assert running.client.is_server_live()
     os.truncate(memory.path, memory.byte_size)
+
+
+@pytest.fixture
+def sparse() -> Iterator[str]:
+    """An object that stands for more memory than the system has, and takes none."""
+    path = pathlib.Path("/dev/shm", f"trtnode-test-{uuid.uuid4().hex}")
+    path.touch()
+    filesystem = os.statvfs(path)
+    os.truncate(path, filesystem.f_blocks * filesystem.f_frsize + (64 << 20))
+    yield path.name
+    path.unlink()
+
+
+def test_a_sparse_object_that_does_not_fit_is_refused(sparse: str) -> None:
+    size = pathlib.Path("/dev/shm", sparse).stat().st_size
+    memory = RegionTable(allowed=True, max_bytes=1 << 50).of(b"")
+
+    with pytest.raises(UnavailableError, match="there is no memory for"):
+        memory.register("r", sparse, 0, size)
+
+    assert not memory.regions("")
+
+
+def test_the_memory_of_a_region_is_reserved_when_it_is_registered(sparse: str) -> None:
+    path = pathlib.Path("/dev/shm", sparse)
+    before = path.stat().st_blocks
+
+    RegionTable(allowed=True, max_bytes=1 << 20).of(b"").register("r", sparse, 4096, 8192)
+
+    assert (before, path.stat().st_blocks) == (0, 16)
+
+
+def test_a_region_that_shrinks_after_its_check_is_no_end(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    regions = RegionTable(allowed=True, max_bytes=1 << 20).of(b"")
+    regions.register("r", memory.key, 0, memory.byte_size)
+    monkeypatch.setattr(Region, "check", lambda _region, _place: os.truncate(memory.path, 0))
+
+    with pytest.raises(InvalidRequestError, match="smaller than when it was registered"):
+        regions.read(Place("r", 0, 12))
+
+    os.truncate(memory.path, memory.byte_size)
+
+
+def test_copies_of_inputs_are_bounded_and_counted_down(make_memory: Callable[..., Memory]) -> None:
+    size = 96 << 10
+    memory = make_memory(size)
+    regions = RegionTable(allowed=True, max_bytes=2 * size).of(b"")
+    regions.register("r", memory.key, 0, size)
+    copies = [regions.read(Place("r", 0, size)) for _ in range(2)]
+
+    with pytest.raises(UnavailableError, match=r"pass server\.limits\.shared_memory_mb; try later"):
+        regions.read(Place("r", 0, size))
+
+    copies.clear()
+    assert len(regions.read(Place("r", 0, size))) == size
+
+
+def test_an_input_does_not_change_after_it_was_read(memory: Memory) -> None:
+    regions = RegionTable(allowed=True, max_bytes=1 << 20).of(b"")
+    regions.register("r", memory.key, 0, memory.byte_size)
+    memory.write(b"before")
+
+    copy = regions.read(Place("r", 0, 6))
+    memory.write(b"behind")
+
+    assert bytes(copy) == b"before"
 
 
 def test_an_object_that_the_client_deleted_stays_usable(

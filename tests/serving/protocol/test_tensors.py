@@ -16,10 +16,10 @@ from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.protos import InferTensorContents, ModelInferRequest
 from trtnode.serving.errors import InvalidOutputError, InvalidRequestError, UnservableModelError
 from trtnode.serving.protocol import tensors
-from trtnode.serving.protocol.shared_memory import SharedMemory
-from trtnode.serving.protocol.wire_signature import BYTES, DATATYPES, WireSignature, WireTensor
+from trtnode.serving.protocol.shared_memory import RegionTable
+from trtnode.serving.protocol.wire_signature import BYTES, DATATYPES, MOST_STRINGS, WireSignature, WireTensor
 
-NO_MEMORY = SharedMemory(allowed=False, max_bytes=0)
+NO_MEMORY = RegionTable(allowed=False, max_bytes=0).of(b"")
 NUMERIC = [element for element, datatype in DATATYPES.items() if datatype is not BYTES]
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
@@ -244,3 +244,13 @@ def test_surplus_raw_contents_are_refused() -> None:
 
     with pytest.raises(InvalidRequestError, match="raw_input_contents has 2 items, but 1 inputs take one"):
         tensors.read_inputs(request, request.raw_input_contents[:], signature, NO_MEMORY)
+
+
+def test_a_model_that_takes_more_strings_than_a_request_may_have_is_not_served() -> None:
+    texts = spec("a", onnx_ir.DataType.STRING, (MOST_STRINGS,))
+    more = spec("b", onnx_ir.DataType.STRING, ("n",))
+
+    with pytest.raises(
+        UnservableModelError, match=f"{MOST_STRINGS} strings a request, and it takes {MOST_STRINGS + 1}"
+    ):
+        WireSignature.of("m", [texts, more], [spec("y", onnx_ir.DataType.FLOAT, ())])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 import time
 
+import numpy as np
 import pytest
 
 from tests.serving.conftest import FakeExecutable, Running, StartFake
+from tests.serving.rest.conftest import LENGTH
 from tests.serving.rest.test_limits import fake_request
 
 INFER = "/v2/models/fake/infer"
@@ -97,6 +99,22 @@ def test_an_offer_of_http_2_leaves_the_body(start_fake: StartFake, field: str, c
     answer = exchange(start_fake(), *head, body=body, cut=cut.format(field).encode())
 
     assert status(answer) == 200
+
+
+@pytest.mark.parametrize("cut", ["", "\r\nUpg", "\r\nUpgrade", "live"])
+def test_an_offer_behind_another_request_leaves_the_body_and_a_body_that_looks_like_one_stays(
+    start_fake: StartFake, cut: str
+) -> None:
+    (text, headers), tensor = fake_request(3), b"\r\nUpgrade: h"
+    sent = np.frombuffer(tensor, np.float32)
+    body = text[: int(headers[LENGTH])] + tensor
+    offer = ["Host: localhost", "Connection: Upgrade", "Upgrade: h2c", *(f"{n}: {v}" for n, v in headers.items())]
+
+    first = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    answer = exchange(start_fake(), f"{first}POST {INFER} HTTP/1.1", *offer, body=body, cut=cut.encode())
+
+    assert answer.count(b"HTTP/1.1 200 ") == 2
+    assert answer.endswith((sent + np.float32(1)).tobytes())
 
 
 def test_a_client_that_sends_no_more_gets_its_answer(start_fake: StartFake, fake: FakeExecutable) -> None:

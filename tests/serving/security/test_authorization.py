@@ -21,7 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.serving.conftest import FakeExecutable, Running, refusal
-from tests.serving.security.conftest import ADMIN, ALL, ONE, SERVICE, bearer, infer, refusals
+from tests.serving.security.conftest import ADMIN, ALL, FILE, ONE, SERVICE, bearer, infer, refusals
 from trtnode import protos
 from trtnode.serving.config.load import load_config
 from trtnode.serving.models.loader import engine_loader
@@ -232,6 +232,22 @@ def test_http_needs_a_token_for_everything_but_probes(running: Running) -> None:
     assert http(f"{running.http}/metrics", ONE) == 200
     assert http(f"{running.http}/other", ONE) == 404
     assert refusals(running) == {"unauthenticated": 3, "forbidden": 0}
+
+
+def test_metrics_show_the_models_of_the_token_alone(running: Running, file: pathlib.Path) -> None:
+    def models(token: str) -> set[str]:
+        request = urllib.request.Request(f"{running.http}/metrics", headers=bearer(token))
+        with urllib.request.urlopen(request) as response:
+            return set(re.findall(r'model="(.*?)"', response.read().decode()))
+
+    infer(running, ONE)
+    assert models(ONE) == {"fake"}
+    assert models(ALL) == {"fake", ""}  # what was asked of unknown models
+
+    file.write_text(FILE.replace('"fake", ', ""))
+
+    assert models(ONE) == set()
+    assert refusals(running, ONE) == {"unauthenticated": 0, "forbidden": 0}
 
 
 def test_without_a_tokens_file_anyone_may_call(shared: Running) -> None:

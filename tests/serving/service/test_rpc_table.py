@@ -7,7 +7,7 @@ import pytest
 from trtnode.protos import DESCRIPTOR
 from trtnode.serving.models.repository import ModelRepository
 from trtnode.serving.schema.server import ServerConfig
-from trtnode.serving.security.authorization import ADMIN_RIGHTS
+from trtnode.serving.security.authorization import ADMIN_RIGHTS, ANYONE
 from trtnode.serving.service.inference_service import InferenceService
 from trtnode.serving.service.rpc_table import BROADCAST_RPCS, INFER_RPC, POOLS, STREAM_RPC, pool_of
 from trtnode.serving.service.unary_rpcs import UnaryRpcs
@@ -44,9 +44,9 @@ def test_changes_of_the_server_are_about_all_processes() -> None:
 
 
 def test_other_processes_answer_what_is_about_all_and_nothing_else(service: InferenceService) -> None:
-    rpcs = UnaryRpcs(service, lambda rpc, request: (rpc, request))
+    rpcs = UnaryRpcs(service, lambda rpc, request, caller: (rpc, request, caller))
 
-    assert rpcs.shared_methods["ModelStatistics"]("request") == ("ModelStatistics", "request")
+    assert rpcs.shared_methods["ModelStatistics"]("request", ANYONE) == ("ModelStatistics", "request", ANYONE)
     assert rpcs.shared_methods["ServerReady"] == rpcs.methods["ServerReady"]
     assert rpcs.methods["ModelStatistics"] != rpcs.shared_methods["ModelStatistics"]
 

@@ -26,6 +26,8 @@ from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import InvalidRequestError, PartlyDoneError, ServingError, UnavailableError, WorkerGoneError
 from trtnode.serving.rest.app import HttpApp
 from trtnode.serving.rest.server import HttpServer
+from trtnode.serving.security.authorization import ANYONE
+from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.host import ModelHost
 from trtnode.serving.workers.broadcast import Broadcaster, Changes
 from trtnode.serving.workers.merged_answers import combine_index, combine_statistics
@@ -56,26 +58,26 @@ class Played:
 def test_a_change_is_made_by_all_workers_that_have_joined() -> None:
     workers = [Played(0), Played(1), Played(2, joined=False)]
 
-    assert Broadcaster(lambda: workers).broadcast("RepositoryModelLoad", LOAD) == b""
+    assert Broadcaster(lambda: workers).broadcast("RepositoryModelLoad", LOAD, ANYONE) == b""
 
-    assert [worker.asked for worker in workers] == [[("apply", "RepositoryModelLoad", LOAD)]] * 2 + [[]]
+    assert [worker.asked for worker in workers] == [[("apply", "RepositoryModelLoad", LOAD, ANYONE)]] * 2 + [[]]
 
 
 def test_a_worker_that_joins_is_told_what_was_changed_before_it_opens_its_port() -> None:
     workers, newcomer = [Played(0), Played(1)], Played(1, joined=False)
     broadcaster = Broadcaster(lambda: workers)
-    broadcaster.broadcast("RepositoryModelLoad", LOAD)
+    broadcaster.broadcast("RepositoryModelLoad", LOAD, ANYONE)
 
     broadcaster.join(newcomer)
 
-    assert newcomer.asked == [("apply", "RepositoryModelLoad", LOAD), ("open",)]
+    assert newcomer.asked == [("apply", "RepositoryModelLoad", LOAD, ANYONE), ("open",)]
     assert newcomer.joined
 
 
 def test_a_worker_joins_though_it_can_not_repeat_a_change(caplog: pytest.LogCaptureFixture) -> None:
     workers, newcomer = [Played(0)], Played(1, UnavailableError("no room"), joined=False)
     broadcaster = Broadcaster(lambda: workers)
-    broadcaster.broadcast("RepositoryModelLoad", LOAD)
+    broadcaster.broadcast("RepositoryModelLoad", LOAD, ANYONE)
     ask = newcomer.ask
     newcomer.ask = lambda name, *rest: ask(name, *rest) if name == "apply" else Played(1).ask(name)
 
@@ -95,16 +97,16 @@ def test_a_worker_that_joins_during_a_change_makes_it_too() -> None:
 
     workers[0].ask = ask_while_the_other_joins
 
-    Broadcaster(lambda: workers).broadcast("RepositoryModelLoad", LOAD)
+    Broadcaster(lambda: workers).broadcast("RepositoryModelLoad", LOAD, ANYONE)
 
-    assert workers[1].asked == [("apply", "RepositoryModelLoad", LOAD)]
+    assert workers[1].asked == [("apply", "RepositoryModelLoad", LOAD, ANYONE)]
 
 
 def test_a_change_that_some_workers_can_not_make_names_them() -> None:
     workers = [Played(0), Played(1, InvalidRequestError("no such file")), Played(2)]
 
     with pytest.raises(PartlyDoneError) as caught:
-        Broadcaster(lambda: workers).broadcast("RepositoryModelLoad", LOAD)
+        Broadcaster(lambda: workers).broadcast("RepositoryModelLoad", LOAD, ANYONE)
 
     assert str(caught.value) == (
         "RepositoryModelLoad is done in workers 0 and 2, but not in worker 1: no such file. "
@@ -116,27 +118,28 @@ def test_what_all_workers_refuse_is_told_as_by_one() -> None:
     workers = [Played(number, InvalidRequestError("no such file")) for number in range(2)]
 
     with pytest.raises(InvalidRequestError, match=r"^no such file$"):
-        Broadcaster(lambda: workers).broadcast("RepositoryModelLoad", LOAD)
+        Broadcaster(lambda: workers).broadcast("RepositoryModelLoad", LOAD, ANYONE)
 
 
 def test_a_worker_that_ends_during_a_change_does_not_make_it_fail() -> None:
     workers = [Played(0, WorkerGoneError("gone")), Played(1, b"done")]
 
-    assert Broadcaster(lambda: workers).broadcast("RepositoryModelLoad", LOAD) == b"done"
+    assert Broadcaster(lambda: workers).broadcast("RepositoryModelLoad", LOAD, ANYONE) == b"done"
 
 
 @pytest.mark.parametrize("workers", [[], [Played(0, WorkerGoneError("gone"))]], ids=["none", "gone"])
 @pytest.mark.parametrize("rpc", ["RepositoryModelLoad", "ModelStatistics"])
 def test_without_a_worker_the_server_is_unavailable(rpc: str, workers: list[Played]) -> None:
     with pytest.raises(UnavailableError, match="no worker process of the server answers; try later"):
-        Broadcaster(lambda: workers).broadcast(rpc, b"")
+        Broadcaster(lambda: workers).broadcast(rpc, b"", ANYONE)
 
 
 def test_an_answer_about_all_leaves_out_a_worker_that_ends() -> None:
     counted = ModelStatisticsResponse(model_stats=[ModelStatistics(name="m", version="1", inference_count=3)])
     workers = [Played(0, WorkerGoneError("gone")), Played(1, counted.SerializeToString())]
 
-    answer = Broadcaster(lambda: workers).broadcast("ModelStatistics", ModelStatisticsRequest().SerializeToString())
+    request = ModelStatisticsRequest().SerializeToString()
+    answer = Broadcaster(lambda: workers).broadcast("ModelStatistics", request, ANYONE)
 
     assert ModelStatisticsResponse.FromString(answer) == counted
 
@@ -178,11 +181,11 @@ def test_only_the_last_change_of_a_thing_is_kept() -> None:
     changes = Changes()
     region = SystemSharedMemoryRegisterRequest(name="r", key="/r", byte_size=1)
 
-    changes.record("RepositoryModelLoad", RepositoryModelLoadRequest(model_name="m"), b"")
-    changes.record("SystemSharedMemoryRegister", region, b"")
-    changes.record("RepositoryModelUnload", RepositoryModelUnloadRequest(model_name="m"), b"")
+    changes.record("RepositoryModelLoad", RepositoryModelLoadRequest(model_name="m"), b"", ANYONE)
+    changes.record("SystemSharedMemoryRegister", region, b"", ANYONE)
+    changes.record("RepositoryModelUnload", RepositoryModelUnloadRequest(model_name="m"), b"", ANYONE)
 
-    assert [rpc for rpc, _ in changes] == ["SystemSharedMemoryRegister", "RepositoryModelUnload"]
+    assert [rpc for rpc, *_ in changes] == ["SystemSharedMemoryRegister", "RepositoryModelUnload"]
 
 
 @pytest.mark.parametrize(("name", "left"), [("r", 1), ("", 0), ("other", 2)])
@@ -190,11 +193,22 @@ def test_a_region_that_is_gone_is_not_kept(name: str, left: int) -> None:
     changes = Changes()
     for region in "rs":
         request = SystemSharedMemoryRegisterRequest(name=region, key="/r", byte_size=1)
-        changes.record("SystemSharedMemoryRegister", request, b"")
+        changes.record("SystemSharedMemoryRegister", request, b"", ANYONE)
 
-    changes.record("SystemSharedMemoryUnregister", SystemSharedMemoryUnregisterRequest(name=name), b"")
+    changes.record("SystemSharedMemoryUnregister", SystemSharedMemoryUnregisterRequest(name=name), b"", ANYONE)
 
     assert len(list(changes)) == left
+
+
+def test_a_region_is_kept_beside_those_of_other_tokens_with_its_name() -> None:
+    changes, other = Changes(), Grant("other", b"digest", (), frozenset({"shared_memory"}))
+    for key, caller in (("/r", ANYONE), ("/s", other)):
+        request = SystemSharedMemoryRegisterRequest(name="r", key=key, byte_size=1)
+        changes.record("SystemSharedMemoryRegister", request, b"", caller)
+
+    changes.record("SystemSharedMemoryUnregister", SystemSharedMemoryUnregisterRequest(name=""), b"", ANYONE)
+
+    assert [caller for *_, caller in changes] == [other]
 
 
 def test_of_log_settings_all_that_are_in_effect_are_kept() -> None:
@@ -205,10 +219,10 @@ def test_of_log_settings_all_that_are_in_effect_are_kept() -> None:
 
     request = LogSettingsRequest()
     request.settings["log_info"].bool_param = False
-    changes.record("LogSettings", request, in_effect.SerializeToString())
-    changes.record("LogSettings", LogSettingsRequest(), in_effect.SerializeToString())  # which only reads
+    changes.record("LogSettings", request, in_effect.SerializeToString(), ANYONE)
+    changes.record("LogSettings", LogSettingsRequest(), in_effect.SerializeToString(), ANYONE)  # which only reads
 
-    ((_, content),) = changes
+    ((_, content, _),) = changes
     kept = LogSettingsRequest.FromString(content).settings
     assert kept["log_info"].WhichOneof("parameter_choice") == "bool_param"
     assert kept["log_verbose_level"].uint32_param == 0
@@ -222,7 +236,7 @@ def test_calls_that_wait_for_all_workers_keep_no_other_rest_call_waiting(
     config = load_config(tmp_path / "servable.yaml")
     held, asked = threading.Event(), threading.Semaphore(0)
 
-    def broadcast(_rpc: str, _request: object) -> ModelStatisticsResponse:
+    def broadcast(_rpc: str, _request: object, _caller: Grant) -> ModelStatisticsResponse:
         asked.release()
         assert held.wait(120)
         return ModelStatisticsResponse()
