@@ -208,4 +208,6 @@ def _assert_same(actual: Any, expected: Any, *, floor: float, quantized: bool) -
         np.testing.assert_array_equal(actual.argmax(-1), expected.argmax(-1))
     else:
         largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
-        np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=max(1e-4 * largest, 1e-5, floor))
+        # Where ONNX Runtime has no kernel in float16, it leaves roundings of inputs out: that is two steps.
+        rtol = 2e-3 if expected.dtype == np.float16 else 1e-3
+        np.testing.assert_allclose(actual, expected, rtol=rtol, atol=max(1e-4 * largest, 1e-5, floor))
