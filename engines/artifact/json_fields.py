@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 Form = Any
-"""What a value should be: ``str``, ``int``, ``float`` (any number), ``bool`` or ``object`` (anything); a set of texts;
+"""The form of a value: ``str``, ``int``, ``float`` (any number), ``bool`` or ``object`` (anything); a set of texts;
 ``[form]`` for a list; ``MapOf(form)``; a mapping of names to forms, where a name with ``?`` may be missing; a tuple of
 forms, of which one should fit. None stands for null."""
 

@@ -88,7 +88,7 @@ class TextGuard:
 
     @property
     def runner(self) -> Runner:
-        """What runs the others.
+        """The runner of all other requests.
 
         Raises:
             MemoryLimitError: There is nothing.
