@@ -25,6 +25,10 @@ logger = logging.getLogger(__name__)
 MAX_BYTES = 1 << 20
 GONE: dict[Location, str] = {
     ("server", "grpc", "direct"): "all requests go past grpcio's Python layer; take it out",
+    **dict.fromkeys(
+        (("cache", "shared"), ("cache", "shared_key")),
+        "compile once with `trtnode compile`, and give that file to all machines",
+    ),
     **{("models", 0, key): instead for key, instead in CompileOptions.gone.items()},
 }
 """Keys of earlier releases that have no effect any more, and what to do instead. A position in a list is 0."""
