@@ -141,7 +141,7 @@ def test_places_that_cant_be_read_leave_the_nodes_native(text: str, workshop: Wo
 
     executable = load_executable(path)
 
-    assert "its places of empty inputs can't be read" in executable.description["rejected"][0]
+    assert "its envelope can't be read" in executable.description["rejected"][0]
     assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
 
 
