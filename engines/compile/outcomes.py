@@ -9,7 +9,6 @@ import logging
 from trtnode.engines.artifact.cache import engine_key
 from trtnode.engines.artifact.files import sha256_of_file
 from trtnode.engines.backends.build_environment import build_environment
-from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.build.context import CompileContext
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
 from trtnode.partitioner.cut.partition import Partition
@@ -42,8 +41,9 @@ def recall_outcome(context: CompileContext, partition: Partition) -> dict[str, V
     Returns:
         The reason for each; None where there was no such compilation here.
     """
-    is_there = context.engine != NATIVE and context.backend.unavailable_reason() is None
-    record = context.cache.get_record(_key(context, partition)) if context.cache is not None and is_there else None
+    if context.cache is None or not context.builds:
+        return None
+    record = context.cache.get_record(_key(context, partition))
     if record is None:
         return None
     try:
