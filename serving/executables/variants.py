@@ -76,7 +76,7 @@ def choose(model: str, variants: Sequence[Variant], measured: Mapping[str, Laten
     chosen = held[0] if held else min(variants, key=lambda one: measured[one.name].p95_ms)
     told = ", ".join(f"{name} {one.p95_ms:.3g} ms" for name, one in measured.items()) or "none"
     logger.info("Model %r: variant %r answers; measured: %s", model, chosen.name, told)
-    chosen.executable.description["variants"] = [
+    figures = [
         {
             "name": one.name,
             "quality": one.quality,
@@ -86,6 +86,7 @@ def choose(model: str, variants: Sequence[Variant], measured: Mapping[str, Laten
         }
         for one in variants
     ]
+    chosen.executable.facts = dataclasses.replace(chosen.executable.facts, variants=figures)
     return chosen
 
 

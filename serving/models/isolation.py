@@ -27,6 +27,7 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.prepare import prepare_file, prepare_model
 from trtnode.engines.compile.prepared import PreparedModel, open_prepared
 from trtnode.engines.errors import EngineError, OutOfMemoryError, WorkerError, WorkerTimeoutError
+from trtnode.engines.model_facts import ModelFacts
 from trtnode.engines.precision.options import Calibration
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.runtime.options import RunOptions
@@ -181,7 +182,7 @@ class IsolatedLoading:
             stays = place is not None and (_has_sidecars(place) or outcome.source.is_relative_to(place))
             if stays:
                 weakref.finalize(executable, cleaning.pop_all().close)  # it may open them later
-            if key is not None and not is_provisional((outcome.prepared.facts["report"] or {}).get("tuning")):
+            if key is not None and not is_provisional(outcome.prepared.facts.tuning):
                 self._keep(key, outcome, executable, whole=not (stays or _reads_other_data(job.config)))
         return executable if source is None else _holding(executable, source)
 
@@ -196,11 +197,12 @@ class IsolatedLoading:
         try:
             kept = record["prepared"]
             compiled = self._cache.content_file(key) if kept["compiled"] else None
-            prepared = PreparedModel(**{**kept, "compiled": compiled})
+            facts = ModelFacts(**kept["facts"])
+            prepared = PreparedModel(**{**kept, "compiled": compiled, "facts": facts})
             executable = open_prepared(source, prepared, self._cache, _allowed(run, job.config.options))
         except (KeyError, TypeError, EngineError, PartitionError):
             return None
-        if executable.description["segments"] != record["segments"]:
+        if executable.facts.segments != record["segments"]:
             executable.close()
             return None
         return executable
@@ -210,10 +212,10 @@ class IsolatedLoading:
         fields: dict[str, Any] = {"files": dict(outcome.files)}
         compiled = outcome.prepared.compiled
         if whole and (compiled is None or compiled.stat().st_size <= KEPT_BYTES):
-            prepared = dataclasses.asdict(outcome.prepared)
-            facts = {**prepared["facts"], "engines_built": 0}
-            fields["prepared"] = {**prepared, "facts": facts, "compiled": compiled is not None}
-            fields["segments"] = executable.description["segments"]
+            facts = dataclasses.replace(outcome.prepared.facts, engines_built=0)
+            prepared = dataclasses.asdict(dataclasses.replace(outcome.prepared, facts=facts))
+            fields["prepared"] = {**prepared, "compiled": compiled is not None}
+            fields["segments"] = executable.facts.segments
         content = compiled.read_bytes() if compiled is not None and "prepared" in fields else None
         self._cache.put_record(key, fields, engine=content)
 
@@ -343,7 +345,7 @@ def _prepared(job: LoadJob, path: pathlib.Path, files: Mapping[str, str], folder
 
 def _holding(executable: Executable, source: SourceCopy) -> Executable:
     """Keep the copy of a model as long as its executable, which may open it later."""
-    executable.description["file"] = str(source.path)
+    executable.facts = dataclasses.replace(executable.facts, source=source.path)
     weakref.finalize(executable, source.close)
     return executable
 

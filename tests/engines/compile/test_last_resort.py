@@ -102,7 +102,7 @@ def test_the_compiled_file_gives_the_right_answer(workshop: Workshop, source: pa
     executable = load_executable(workshop.compile_file(source, engine=engine))
 
     np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source)[0], rtol=1e-5, atol=1e-6)
-    assert executable.description["reference_nodes"] == ["FlexAttention"]
+    assert executable.facts.reference_nodes == ["FlexAttention"]
 
 
 def test_its_stage_is_one_node(workshop: Workshop, source: pathlib.Path) -> None:
@@ -133,7 +133,7 @@ def test_control_flow_around_it_runs_there_as_a_whole(workshop: Workshop, condit
     executable = load_executable(workshop.compile_file(source))
 
     np.testing.assert_allclose(executable.run(feeds)["y"], expected(source, feeds)[0], rtol=1e-5)
-    assert executable.description["reference_nodes"] == ["If"]
+    assert executable.facts.reference_nodes == ["If"]
 
 
 def test_a_function_around_it_runs_there_as_a_whole(workshop: Workshop) -> None:
@@ -143,7 +143,7 @@ def test_a_function_around_it_runs_there_as_a_whole(workshop: Workshop) -> None:
     executable = load_executable(workshop.compile_file(source))
 
     np.testing.assert_allclose(executable.run(feeds)["y"], expected(source, feeds)[0], rtol=1e-5, atol=1e-6)
-    assert executable.description["reference_nodes"] == ["attend"]
+    assert executable.facts.reference_nodes == ["attend"]
 
 
 def test_an_engine_goes_before_it(workshop: Workshop) -> None:

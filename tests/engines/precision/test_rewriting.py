@@ -43,7 +43,8 @@ def test_digits_loses_nothing_in_half_precision(
     path = workshop.compile_file(digits, precision=precision_options(precision))
 
     effective = get_backend("openvino").precision_support().effective[precision]
-    assert load_executable(path).description["precision"] == {"asked": precision, "effective": effective}
+    facts = load_executable(path).facts
+    assert (facts.precision_asked, facts.precision) == (precision, effective)
     assert points(path, digits_test) >= points(digits, digits_test) - 0.1
 
 

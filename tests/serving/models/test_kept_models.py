@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 
 import numpy as np
@@ -43,8 +44,8 @@ def test_a_model_is_opened_as_it_was_compiled_before(folder: pathlib.Path, reque
     again = load(folder)
 
     assert again.run({"x": X})["y"].tolist() == first.run({"x": X})["y"].tolist() == [0, -2]
-    assert again.description == {**first.description, "engines_built": 0}
-    assert again.description["segments"] == 1
+    assert again.facts == dataclasses.replace(first.facts, engines_built=0, variants=again.facts.variants)
+    assert again.facts.segments == 1
 
 
 def test_nodes_that_engines_replaced_are_read_from_the_file_of_the_model(folder: pathlib.Path) -> None:
@@ -85,11 +86,11 @@ def test_a_kept_file_that_is_damaged_is_made_again(damage: str, folder: pathlib.
     again = load(folder)
 
     assert again.run({"x": X})["y"].tolist() == [0, -2]
-    assert again.description["segments"] == 1
+    assert again.facts.segments == 1
 
 
 def test_another_setting_is_another_model(folder: pathlib.Path) -> None:
     load(folder)
 
     settings = "engine: openvino, measure: false, partition: {native_ops: [Neg]}"
-    assert load(folder, settings).description["native_nodes"] == 1
+    assert load(folder, settings).facts.native_nodes == 1

@@ -52,8 +52,8 @@ def test_a_new_machine_opens_what_another_one_has_compiled(
 
     second = load_on(folder, "b")
 
-    assert (first.description["engines_built"], second.description["engines_built"]) == (1, 0)
-    assert second.description["segments"] == 1
+    assert (first.facts.engines_built, second.facts.engines_built) == (1, 0)
+    assert second.facts.segments == 1
     assert second.run({"x": X})["y"].tolist() == [0, -2]
 
 
@@ -64,7 +64,7 @@ def test_other_replicas_than_before_take_the_same_file(
     monkeypatch.setattr("trtnode.serving.models.isolation.half_of_memory_mb", lambda: 1000)
     request.getfixturevalue("no_compiler")
 
-    assert load_on(folder, "b").description["segments"] == 1
+    assert load_on(folder, "b").facts.segments == 1
 
 
 BUILDS = """
@@ -72,7 +72,7 @@ import pathlib, sys
 from trtnode.serving.config.load import load_config
 from trtnode.serving.models.loader import engine_loader
 settings = load_config(pathlib.Path(sys.argv[1]))
-print(engine_loader(settings)(settings.models[0]).description["engines_built"])
+print(engine_loader(settings)(settings.models[0]).facts.engines_built)
 """
 
 
@@ -96,7 +96,7 @@ def test_two_servers_that_start_together_both_answer_with_engines(folder: pathli
 
     assert set(outputs) <= {"0\n", "1\n"}
     assert "1\n" in outputs
-    assert load_on(folder, "c").description["engines_built"] == 0
+    assert load_on(folder, "c").facts.engines_built == 0
 
 
 def test_with_a_shared_cache_a_server_answers_natively_at_once_and_tells_what_it_took(
