@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import logging
 import math
 import types
 import typing
@@ -17,10 +18,13 @@ from typing import Any, TypeVar
 
 from trtnode.partitioner.errors import OptionError
 
+logger = logging.getLogger(__name__)
+
 Path = tuple[str | int, ...]
 """Fields, keys and positions that lead from options to a value in them."""
 
 _T = TypeVar("_T")
+_V = TypeVar("_V")
 LARGEST_SIZE = 2**63 - 1
 
 
@@ -113,7 +117,7 @@ def made_of(group: Callable[..., _T], values: Mapping[str, object]) -> _T:
     """
     tree: dict[str, Any] = {}
     places = {one.name: path for path, one in each_option(group)}
-    for name, value in values.items():
+    for name, value in without_gone(group, values).items():
         if name not in places:
             raise TypeError(f"there is no option {name!r}; there are {', '.join(places)}")
         *sections, key = map(str, places[name])
@@ -123,6 +127,19 @@ def made_of(group: Callable[..., _T], values: Mapping[str, object]) -> _T:
     for path, problem in option_problems(options):
         raise OptionError(name_of(group, path), problem)
     return options
+
+
+def without_gone(group: Any, values: Mapping[str, _V], written: Callable[[str], str] = str) -> dict[str, _V]:
+    """Return values by the names of options without those that earlier releases had, and warn of these.
+
+    Args:
+        group: A dataclass of options. Its ``gone`` says by name what to do instead.
+        values: The values.
+        written: Returns a name as the user writes it.
+    """
+    for name in values.keys() & group.gone.keys():
+        logger.warning("%s has no effect: %s", written(name), group.gone[name])
+    return {name: value for name, value in values.items() if name not in group.gone}
 
 
 def name_of(group: Any, path: Path) -> str:

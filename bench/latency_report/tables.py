@@ -72,7 +72,7 @@ def _verdicts(rows: Sequence[LatencyRow]) -> Iterator[str]:
                 slow = slow or (row.engine != NATIVE and row.ratio_low <= 1)
                 yield f"{title}, {row.setting}: {_speed(row)} (ratio {' in '.join(_ratio(row))}, measured)."
     if slow:
-        yield "To try: `trtnode explain` tells why; `--tune` keeps an engine only where the model is faster with it."
+        yield "To try: `trtnode explain` tells why."
 
 
 def _speed(row: LatencyRow) -> str:

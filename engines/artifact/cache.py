@@ -12,14 +12,13 @@ import logging
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import Any, Protocol, Self
+from typing import Any
 
 from trtnode.engines.artifact.cache_folder import PRIVATE, close_to_others, folder_problem
-from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.files import write_atomically
 from trtnode.engines.artifact.refusal import Refusal
-from trtnode.engines.artifact.trust import MARKED, Trust
-from trtnode.engines.errors import EngineError, OutputFileError
+from trtnode.engines.artifact.trust import Trust
+from trtnode.engines.errors import OutputFileError
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.model.mapped_weights import map_file
 
@@ -35,33 +34,6 @@ class CachedEngine:
 
     envelope: str
     engine: bytes | memoryview
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """An entry of the cache: plain JSON values, and the bytes of an engine, a compiled file or kernels, if any."""
-
-    fields: Mapping[str, Any]
-    content: bytes | None
-
-
-class SecondTier(Protocol):
-    """Entries by key. It never fails: what it can't do is left undone, with a warning.
-
-    It can be sent to another process.
-    """
-
-    def fetch(self, key: str) -> Entry | None:
-        """Return an entry that may be trusted; None where there is none."""
-        ...
-
-    def publish(self, key: str, entry: Entry) -> None:
-        """Store an entry for others."""
-        ...
-
-    def follow(self, copy: Self) -> None:
-        """Take over what has happened to a copy that comes back from another process."""
-        ...
 
 
 def engine_key(**parts: str) -> str:
@@ -93,7 +65,6 @@ class EngineCache:
 
     Attributes:
         trust: The engines that may run, including those built with this cache.
-        shared: The second tier, from which missing entries are taken, and where new ones are published; None for none.
         directory: The folder; None where nothing is kept.
         max_bytes: Its size.
     """
@@ -104,7 +75,6 @@ class EngineCache:
         max_bytes: int,
         *,
         trust: Trust | None = None,
-        shared: SecondTier | None = None,
     ) -> None:
         """Use a folder, which is made on the first write. The machine's key is in it.
 
@@ -112,7 +82,6 @@ class EngineCache:
             directory: The folder; None where there is none.
             max_bytes: The least recently used entries are dropped beyond this size.
             trust: The engines that may run, besides those of this machine; None takes the defaults.
-            shared: The second tier. It needs the folder.
         """
         problem = folder_problem(directory)
         if problem:
@@ -125,7 +94,6 @@ class EngineCache:
         if self.directory is not None:
             self.trust = self.trust.on_machine(self.directory)
             close_to_others(self.directory)
-        self.shared = None if problem else shared
         self.max_bytes = max_bytes
         self._is_warned = False
 
@@ -180,12 +148,10 @@ class EngineCache:
         return content
 
     def get_record(self, key: str) -> Mapping[str, Any] | None:
-        """Look up what ``put_record`` has stored, here or in the second tier. None if it isn't there, or is damaged."""
+        """Look up what ``put_record`` has stored. None if it isn't there, or is damaged."""
         if self.directory is None:
             return None
         record = self.directory / f"{key}.json"
-        if self.shared is not None and not record.exists():
-            self._take(key, self.shared)
         try:
             fields = json.loads(record.read_text(encoding="utf-8"))
             with contextlib.suppress(OSError):  # a cache that is only read may still be used
@@ -199,26 +165,6 @@ class EngineCache:
 
     def put_record(self, key: str, fields: Mapping[str, Any], *, engine: bytes | memoryview | None = None) -> None:
         """Store plain JSON values. A cache that can't be written is a warning, not a failure."""
-        self._write(key, fields, engine)
-        if self.shared is not None:
-            self.shared.publish(key, Entry(fields=fields, content=None if engine is None else bytes(engine)))
-
-    def _take(self, key: str, shared: SecondTier) -> None:
-        """Copy an entry of the second tier to the folder. An engine with a mark gets that of this machine."""
-        entry = shared.fetch(key)
-        if entry is None:
-            return
-        fields = dict(entry.fields)
-        try:
-            envelope = Envelope.from_json(fields["envelope"], "a segment") if "envelope" in fields else None
-        except EngineError as error:
-            logger.warning("%s: ignoring a damaged entry of the shared store (%s)", key, error)
-            return
-        if envelope is not None and (envelope.signature or "").startswith(MARKED):
-            fields["envelope"] = self.trust.mark(envelope).to_json()
-        self._write(key, fields, entry.content)
-
-    def _write(self, key: str, fields: Mapping[str, Any], engine: bytes | memoryview | None) -> None:
         if self.directory is None:
             return
         try:

@@ -12,7 +12,7 @@ import pathlib
 import secrets
 import stat
 
-from trtnode.engines.artifact.cache_folder import OTHERS
+from trtnode.engines.artifact.cache_folder import OTHERS, PRIVATE
 from trtnode.engines.errors import KeyFileError
 
 logger = logging.getLogger(__name__)
@@ -25,10 +25,9 @@ LARGEST_KEY = 65536
 class MachineKey:
     """A secret that stays on its machine. An engine with its mark was built there."""
 
-    def __init__(self, file: pathlib.Path, folder_mode: int = 0o777) -> None:
+    def __init__(self, file: pathlib.Path) -> None:
         """Use a key file, which is made when something is marked for the first time; its folder, too."""
         self._file = file
-        self._folder_mode = folder_mode
 
     def mark(self, data: bytes) -> str | None:
         """Return the HMAC-SHA256 of some bytes in hexadecimal; None, with a warning, where there is no usable key."""
@@ -64,7 +63,7 @@ class MachineKey:
         """
         if self._file.exists():
             return
-        self._file.parent.mkdir(self._folder_mode, parents=True, exist_ok=True)
+        self._file.parent.mkdir(PRIVATE, parents=True, exist_ok=True)
         temporary = self._file.with_name(f".{self._file.name}.{secrets.token_hex(8)}")
         try:
             write_key_file(temporary, secrets.token_bytes(SECRET_BYTES), 0o600)

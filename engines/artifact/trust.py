@@ -15,7 +15,6 @@ from collections.abc import Iterable
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from trtnode.engines.artifact.cache_folder import PRIVATE
 from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.keys import has_signed, read_public_key
 from trtnode.engines.artifact.machine_key import MachineKey
@@ -59,7 +58,7 @@ class Trust:
 
     def on_machine(self, folder: pathlib.Path) -> Trust:
         """Return the same rules, which also trust the engines of the machine that has its key in a folder."""
-        return dataclasses.replace(self, machine=MachineKey(folder / MACHINE_KEY_FILE, PRIVATE))
+        return dataclasses.replace(self, machine=MachineKey(folder / MACHINE_KEY_FILE))
 
     def mark(self, envelope: Envelope) -> Envelope:
         """Return the envelope with this machine's mark, if it has a key."""

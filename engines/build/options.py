@@ -7,7 +7,7 @@ import enum
 import os
 import pathlib
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.names import ALL_REWRITES, LIBRARY_NAMES, REWRITE_NAMES, SPARSE, rewrite_problem
@@ -26,7 +26,6 @@ LONGEST_S = 7 * 24 * 3600
 class Choice(enum.Enum):
     """The rule by which engines stay in a model. Whatever it is, an engine that fails its check goes."""
 
-    TUNED = "chosen by a long measurement"
     MEASURED = "chosen by a brief measurement"
     ESTIMATED = "chosen by the estimate"
     ALL = "all kept"
@@ -39,6 +38,10 @@ def _every_engine() -> bool:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceOptions:
     """The engine, and the rule by which it stays."""
+
+    gone: ClassVar[Mapping[str, str]] = {
+        "tune": "engines are measured by default; leave it out, or ask to measure again"
+    }
 
     engine: Annotated[
         str,
@@ -56,7 +59,6 @@ class ChoiceOptions:
     measure_again: Annotated[
         bool, Option("Measure although the choice of an earlier compilation is remembered, and remember the new one.")
     ] = False
-    tune: Annotated[bool, Option("Measure longer, and more choices of engines; comes before the other rules.")] = False
     all_engines: Annotated[
         bool, Option(f"Keep engines that make the model slower, too; {EVERY_ENGINE}=1 does so by default.")
     ] = dataclasses.field(default_factory=_every_engine)
@@ -68,16 +70,12 @@ class ChoiceOptions:
         """Yield the option and the fault of each that contradicts another one."""
         if self.engine == SPARSE and self.sparse_weights == "off":
             yield "sparse_weights", "off leaves out the engine that is asked for"
-        if self.tune and self.all_engines and not _every_engine():
-            yield "all_engines", "leaves nothing to tune; leave out this or tune"
         if self.measure_again and not self.measures and not _every_engine():
             yield "measure_again", "other options leave nothing to measure; leave out this or those"
 
     @property
     def choice(self) -> Choice:
         """The rule by which engines stay."""
-        if self.tune:
-            return Choice.TUNED
         if self.all_engines:
             return Choice.ALL
         return Choice.MEASURED if self.measure else Choice.ESTIMATED
@@ -85,7 +83,7 @@ class ChoiceOptions:
     @property
     def measures(self) -> bool:
         """True if a measurement chooses the engines."""
-        return self.choice in (Choice.TUNED, Choice.MEASURED)
+        return self.choice is Choice.MEASURED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

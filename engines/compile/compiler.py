@@ -91,9 +91,8 @@ def _check_library(engine: str, options: CompileOptions) -> None:
     warn_of_idle_options(engine, options.build)
     if engine != NATIVE and (problem := get_backend(engine).unavailable_reason()):
         raise BackendMissingError(problem)
-    wishes = ["--tune"] * options.tune + ["--precision auto"] * (options.precision == "auto")
-    if wishes and (reason := only_builds_reason(engine, options.build)):
-        raise NotRunHereError(wishes[0], engine, reason)
+    if options.precision == "auto" and (reason := only_builds_reason(engine, options.build)):
+        raise NotRunHereError("--precision auto", engine, reason)
     check_engine(engine, options)
 
 

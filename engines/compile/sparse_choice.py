@@ -60,7 +60,7 @@ def with_faster_zeros(
     if record is not None and not record.get("gains"):
         return dense
     # Native execution is no alternative to measure against: the dense model is that, or faster.
-    unmeasured = dataclasses.replace(context.options, tune=False, all_engines=True)
+    unmeasured = dataclasses.replace(context.options, all_engines=True)
     sparse = compile_sparse(dataclasses.replace(context, engine=SPARSE, options=unmeasured))
     if not sparse.report.segments:
         return dense
@@ -112,7 +112,6 @@ def _measured(context: CompileContext, dense: CompiledModel, sparse: CompiledMod
     ]
     p50_ms = {c.name: statistics.median(turns[name]) for c, name in zip(candidates, files, strict=True)}
     outcome = Outcome(
-        search="brief",
         times={},
         candidates=candidates,
         p50_ms=p50_ms,

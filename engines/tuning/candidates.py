@@ -14,9 +14,6 @@ from trtnode.partitioner.cut.segments import Segment
 CALL_OVERHEAD_MS = 0.01
 """Cost of an engine's call beside its work. A segment that gains less is not worth its boundary."""
 
-CLOSE = 1.1
-"""Candidates that take up to so many times the fastest's time are measured again, longer."""
-
 NO_ENGINE, GAINING, ALL_ENGINES = "all native", "faster engines", "minimum cut"
 """Names of candidates in the report: without engines, with those that are faster alone, with all."""
 
@@ -52,17 +49,6 @@ class Candidate:
     segments: tuple[str, ...]
 
 
-def list_candidates(segments: Sequence[Segment], times: Mapping[str, SegmentTimes]) -> list[Candidate]:
-    """List the candidates: no engine, the one that gains most, those that gain anything, and all."""
-    best = max(segments, key=lambda s: (times[s.name].gain_ms, len(s.nodes)))
-    return [
-        Candidate(name=NO_ENGINE, segments=()),
-        Candidate(name="one engine", segments=(best.name,)),
-        gaining(segments, times),
-        Candidate(name=ALL_ENGINES, segments=tuple(s.name for s in segments)),
-    ]
-
-
 def gaining(segments: Sequence[Segment], times: Mapping[str, SegmentTimes]) -> Candidate:
     """Return the candidate of the segments that are faster in their engines alone, among those that were measured."""
     faster = (s.name for s in segments if s.name in times and times[s.name].gain_ms > CALL_OVERHEAD_MS)
@@ -84,18 +70,11 @@ def choose(candidates: Sequence[Candidate], turns: Mapping[str, Sequence[float]]
     return chosen
 
 
-def close_ones(turns: Mapping[str, Sequence[float]]) -> list[str]:
-    """Return the names of the fastest and of those that are nearly as fast."""
-    medians = {name: statistics.median(times) for name, times in turns.items()}
-    return [name for name, ms in medians.items() if ms <= CLOSE * min(medians.values())]
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """A measurement and the choice that follows.
 
     Attributes:
-        search: ``brief`` or ``thorough``.
         times: Of segments that were measured alone.
         candidates: In order of their engines.
         p50_ms: Median time of the model, by name of the candidate.
@@ -103,7 +82,6 @@ class Outcome:
         decision: About all engines in place of none; None where others were compared.
     """
 
-    search: str
     times: Mapping[str, SegmentTimes]
     candidates: Sequence[Candidate]
     p50_ms: Mapping[str, float]
@@ -118,7 +96,6 @@ class Outcome:
     def as_json(self) -> dict[str, Any]:
         """Return the figures for the report."""
         return {
-            "search": self.search,
             "candidates": [
                 {"name": c.name, "p50_ms": round(self.p50_ms[c.name], 5), "segments": list(c.segments)}
                 for c in self.candidates

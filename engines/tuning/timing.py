@@ -104,15 +104,12 @@ class Timed:
     disturbed: bool = False
 
 
-def measure_segments(
-    subject: Subject, seconds: float, *, brief: bool = False
-) -> dict[str, dict[str, list[float]]] | None:
+def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, list[float]]] | None:
     """Time each segment's engine against the same nodes natively, on the inputs that they get inside the model.
 
     Args:
         subject: The model.
-        seconds: About how long all of it takes.
-        brief: True ends after this time, loading included; the last segments then have no times.
+        seconds: About how long all of it takes, loading included; the last segments may have no times then.
 
     Returns:
         Medians of turns in ms under ``engine`` and ``native``, by segment; None if no inputs are found.
@@ -130,7 +127,7 @@ def measure_segments(
     values = {**interface_constants(graph), **feeds}
     times: dict[str, dict[str, list[float]]] = {}
     for stage in stages:
-        if brief and time.monotonic() - began > seconds:
+        if time.monotonic() - began > seconds:
             break
         session = NativeSession(native_stage_model(graph, stage), threads=subject.threads, name=stage.name)
         given = {name: values[name] for name in session.inputs if name in values}
@@ -140,20 +137,18 @@ def measure_segments(
                 graph, stage.nodes[0], subject.compiled.parent, dataclasses.replace(SHARED, threads=subject.threads)
             )
             calls = {"native": _native_call(session, values), "engine": _engine_call(engine, values)}
-            times[stage.name] = time_in_turn(calls, seconds=share, brief=brief)
+            times[stage.name] = time_in_turn(calls, seconds=share, brief=True)
     return times
 
 
-def measure_candidates(
-    subject: Subject, kept: Mapping[str, Sequence[str]], seconds: float, *, brief: bool = False
-) -> Timed | None:
+def measure_candidates(subject: Subject, kept: Mapping[str, Sequence[str]], seconds: float) -> Timed | None:
     """Time a model with some of its engines against the model with others.
 
     Args:
         subject: The model.
         kept: Segments that run in their engines, by name of the candidate; none runs the source natively.
-        seconds: About how long all of it takes.
-        brief: True counts loading, and ends as soon as it is clear how each compares with the first.
+        seconds: About how long all of it takes, loading included; less where it is clear how each compares with the
+            first.
 
     Returns:
         Turns by name of the candidate; None if no inputs are found.
@@ -168,8 +163,6 @@ def measure_candidates(
     give_back_free_pages()
     executables = {name: _open_candidate(subject, segments) for name, segments in kept.items()}
     calls = {name: functools.partial(executable.run, feeds) for name, executable in executables.items()}
-    if not brief:
-        return Timed(turns=time_in_turn(calls, seconds=seconds))
     return time_briefly(calls, max(LEAST_SHARE * seconds, seconds - (time.monotonic() - began)))
 
 

@@ -36,9 +36,7 @@ from trtnode.engines.tuning.candidates import (
     Outcome,
     SegmentTimes,
     choose,
-    close_ones,
     gaining,
-    list_candidates,
 )
 from trtnode.engines.tuning.decision import Sureness, decide, is_provisional
 from trtnode.engines.tuning.memory_plan import gains_from_pattern
@@ -52,14 +50,11 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-SEGMENTS_S, CANDIDATES_S, CLOSE_S = 2.0, 2.0, 4.0
-"""Seconds that each measurement of tuning takes, about, for any number of segments or candidates."""
-
 WHOLE_S, PARTS_S, SUBSET_S = 4.5, 2.0, 3.0
-"""Seconds that each brief measurement takes at most, loading included: of the model with all engines and with none, of
+"""Seconds that each measurement takes at most, loading included: of the model with all engines and with none, of
 its segments, and of the model with the engines that gain. A model that runs for seconds takes longer."""
 
-TIMEOUT_S, BRIEF_TIMEOUT_S = 600.0, 120.0
+TIMEOUT_S = 120.0
 
 MOST_ROUNDS = 2
 """Most measurements. Leaving engines out can change the cut of the others, which is then measured once more."""
@@ -78,7 +73,7 @@ class Tuner:
         choice = Choice.ALL if context.unchecked else context.options.choice
         if choice is not Choice.ALL and not context.source.runs_natively:
             choice = Choice.ESTIMATED
-        self._rounds_left = MOST_ROUNDS if choice in (Choice.TUNED, Choice.MEASURED) else 0
+        self._rounds_left = MOST_ROUNDS if choice is Choice.MEASURED else 0
         self._estimates = choice is Choice.ESTIMATED and context.backend.on_cpu
         self._left_s = WHOLE_S + PARTS_S + SUBSET_S
         self._expected: set[frozenset[str]] | None = None
@@ -213,48 +208,19 @@ class Tuner:
         return {node.name: slower[node.name] for segment in native for node in segment.nodes if node.name in slower}
 
     def _measure(self, partition: Partition, compiled: CompiledModel) -> Outcome | None:
-        subject = self._subject(partition, compiled)
-        release_pages(partition.graph.model)
-        if self._context.options.choice is Choice.MEASURED:
-            return self._measure_briefly(subject, partition.segments)
-        return self._measure_thoroughly(subject, partition.segments)
-
-    def _measure_thoroughly(self, subject: timing.Subject, segments: Sequence[Segment]) -> Outcome | None:
-        measured = self._context.worker.call(timing.measure_segments, TIMEOUT_S, subject, SEGMENTS_S)
-        if measured is None:
-            return None
-        times = {name: SegmentTimes.of(turns) for name, turns in measured.items()}
-        candidates = list_candidates(segments, times)
-        distinct = {c.name: c.segments for c in {c.segments: c for c in reversed(candidates)}.values()}
-        turns = self._time(subject, distinct, CANDIDATES_S)
-        close = close_ones(turns)
-        if len(close) > 1:
-            turns = {**turns, **self._time(subject, {name: distinct[name] for name in close}, CLOSE_S)}
-        p50 = _medians(turns)
-        same = {segments: p50[name] for name, segments in distinct.items()}
-        chosen = choose(candidates, {name: turns[name] for name in close})
-        p50 = {c.name: same[c.segments] for c in candidates}
-        return Outcome(search="thorough", times=times, candidates=candidates, p50_ms=p50, chosen=chosen)
-
-    def _time(
-        self, subject: timing.Subject, kept: Mapping[str, Sequence[str]], seconds: float
-    ) -> Mapping[str, Sequence[float]]:
-        timed = self._context.worker.call(timing.measure_candidates, TIMEOUT_S, subject, kept, seconds)
-        assert timed is not None  # the segments have just been measured on the same inputs
-        return timed.turns
-
-    def _measure_briefly(self, subject: timing.Subject, segments: Sequence[Segment]) -> Outcome | None:
         """Measure the model with all engines and with none; of several engines, also with those that gain alone."""
+        subject = self._subject(partition, compiled)
+        segments = partition.segments
+        release_pages(partition.graph.model)
         candidates = [
             Candidate(name=NO_ENGINE, segments=()),
             Candidate(name=ALL_ENGINES, segments=tuple(s.name for s in segments)),
         ]
-        timed = self._call_briefly(timing.measure_candidates, WHOLE_S, subject, _kept(candidates))
+        timed = self._call(timing.measure_candidates, WHOLE_S, subject, _kept(candidates))
         if timed is None:
             return None
         decision = decide(timed.turns[ALL_ENGINES], timed.turns[NO_ENGINE], disturbed=timed.disturbed)
         outcome = Outcome(
-            search="brief",
             times={},
             candidates=candidates,
             p50_ms=_medians(timed.turns),
@@ -271,14 +237,14 @@ class Tuner:
 
     def _with_subset(self, subject: timing.Subject, segments: Sequence[Segment], outcome: Outcome) -> Outcome:
         """Measure the engines that gain alone, together, against what was chosen before."""
-        measured = self._call_briefly(timing.measure_segments, PARTS_S, subject)
+        measured = self._call(timing.measure_segments, PARTS_S, subject)
         assert measured is not None  # the whole model has just been measured on the same inputs
         outcome = dataclasses.replace(outcome, times={name: SegmentTimes.of(turns) for name, turns in measured.items()})
         subset, (native, whole) = gaining(segments, outcome.times), outcome.candidates
         if subset.segments in (native.segments, whole.segments):
             return outcome
         pair = [outcome.chosen, subset]
-        timed = self._call_briefly(timing.measure_candidates, SUBSET_S, subject, _kept(pair))
+        timed = self._call(timing.measure_candidates, SUBSET_S, subject, _kept(pair))
         assert timed is not None
         return dataclasses.replace(
             outcome,
@@ -287,12 +253,12 @@ class Tuner:
             chosen=choose(pair, timed.turns),
         )
 
-    def _call_briefly(self, job: Callable[..., R], seconds: float, *arguments: object) -> R:
+    def _call(self, job: Callable[..., R], seconds: float, *arguments: object) -> R:
         """Have the worker measure for some seconds, or for those that are left of all."""
         began = time.monotonic()
         given = max(0.1, min(seconds, self._left_s))
         try:
-            return self._context.worker.call(job, BRIEF_TIMEOUT_S, *arguments, given, brief=True)
+            return self._context.worker.call(job, TIMEOUT_S, *arguments, given)
         finally:
             self._left_s -= time.monotonic() - began
 

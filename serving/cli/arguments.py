@@ -19,7 +19,7 @@ from trtnode.engines.backends.plugins import engine_problem
 from trtnode.engines.precision.options import PrecisionOptions
 from trtnode.partitioner.options import each_option
 from trtnode.serving.cli.command import Command, lazy, number, positive
-from trtnode.serving.cli.compile_flags import OPTIONS, add_compile_options
+from trtnode.serving.cli.compile_flags import FLAGS, OPTIONS, add_compile_options
 
 CUSTOM_OPERATORS = ("custom_op_library",)
 """The option of commands that open models and compile none."""
@@ -56,7 +56,7 @@ def _configure_compile(parser: argparse.ArgumentParser) -> None:
     add_nan_option(parser, "native")
     _add_cache_options(parser, without="build every engine anew and keep none")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-    add_compile_options(parser, only=OPTIONS.keys() - {"engine"})
+    add_compile_options(parser, only=FLAGS - {"engine"})
     parser.add_argument(
         "--engine",
         action=_Libraries,

@@ -47,8 +47,6 @@ def compile_(arguments: argparse.Namespace) -> int:
     if arguments.fail_if_not_faster and (others or not options.measures or options.engine == NATIVE):
         problem = "nothing would be measured. Leave out --no-measure, --all-engines, engine native and several engines"
         raise InvalidOptionError("--fail-if-not-faster", problem)
-    if others and options.tune:
-        raise InvalidOptionError("--tune", "engines of several libraries are for several machines. Tune on each alone")
     with showing_progress("Compiling"):
         each = compile_for_each(arguments.model, options, arguments.engines, cache=cache_from(arguments))
         compiled = each[0]

@@ -10,15 +10,16 @@ from typing import Any
 
 from trtnode.engines.build.options import CompileOptions
 from trtnode.partitioner.errors import OptionError
-from trtnode.partitioner.options import Declared, choices_of, each_option, made_of, without_none
+from trtnode.partitioner.options import Declared, choices_of, each_option, made_of, without_gone, without_none
 from trtnode.serving.cli.command import flag, number
 from trtnode.serving.errors import InvalidOptionError
 
 OPTIONS: Mapping[str, Declared] = {one.name: one for _, one in each_option(CompileOptions)}
+FLAGS = {*OPTIONS, *CompileOptions.gone}
 _TITLES = {"": "options of the compilation", "tensorrt": "TensorRT options"}
 
 
-def add_compile_options(parser: argparse.ArgumentParser, only: Collection[str] = OPTIONS) -> None:
+def add_compile_options(parser: argparse.ArgumentParser, only: Collection[str] = FLAGS) -> None:
     """Add a flag for each option of a compilation, or for some. Those that aren't given leave no argument."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     for path, one in each_option(CompileOptions):
@@ -27,6 +28,10 @@ def add_compile_options(parser: argparse.ArgumentParser, only: Collection[str] =
             if section not in groups:
                 groups[section] = parser.add_argument_group(_TITLES.get(section, f"{section} options"))
             _add(groups[section], one)
+    for name in CompileOptions.gone.keys() & set(only):
+        parser.add_argument(
+            flag(name), action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+        )
 
 
 def _add(group: argparse._ActionsContainer, one: Declared) -> None:
@@ -82,7 +87,8 @@ def given_options(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises:
         InvalidOptionError: One has another form.
     """
-    given = {name: getattr(arguments, name) for name in OPTIONS if hasattr(arguments, name)}
+    given = {name: getattr(arguments, name) for name in FLAGS if hasattr(arguments, name)}
+    given = without_gone(CompileOptions, given, flag)
     for name, value in given.items():
         option = OPTIONS[name].option
         if option.read is not None:

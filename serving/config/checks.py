@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pathlib
 from collections.abc import Iterator
 
 from trtnode.engines.artifact.keys import read_public_key
 from trtnode.engines.errors import KeyFileError
-from trtnode.engines.store.places import is_url
 from trtnode.partitioner.options import option_problems
 from trtnode.serving.models.pipelines import pipeline_problem
 from trtnode.serving.models.version_files import find_files, source_problem
 from trtnode.serving.schema.model import LengthsConfig
-from trtnode.serving.schema.server import CacheConfig, ServableConfig, ServerConfig, TrustConfig
+from trtnode.serving.schema.server import ServableConfig, ServerConfig, TrustConfig
 from trtnode.serving.schema.yaml_reader import Location
 
 
@@ -22,7 +20,6 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
     yield from _missing_files(config.server)
     yield from _shared_port(config.server)
     yield from _unusable_keys(config.trust)
-    yield from _unusable_store(config.cache)
     if not config.models:
         yield ("models",), "names no model; give at least one name and path"
     first_with: dict[str, int] = {}
@@ -74,19 +71,6 @@ def _unusable_keys(trust: TrustConfig) -> Iterator[tuple[Location, str]]:
             read_public_key(path)
         except KeyFileError as error:
             yield ("trust", "keys", index), str(error).removesuffix(".")
-
-
-def _unusable_store(cache: CacheConfig) -> Iterator[tuple[Location, str]]:
-    if cache.shared is None:
-        if cache.shared_key is not None:
-            yield ("cache", "shared_key"), "is about cache.shared, which is not set; name a folder or URL there"
-        return
-    if cache.shared_key is None and is_url(cache.shared):
-        yield ("cache", "shared_key"), "is needed for a URL: a file of 32 random bytes, the same on all machines"
-    if cache.shared_key is not None and not _is_file(cache.shared_key):
-        yield ("cache", "shared_key"), _no_file(cache.shared_key)
-    if is_url(cache.shared) and importlib.util.find_spec("fsspec") is None:
-        yield ("cache", "shared"), "is a URL, and fsspec is not installed: pip install 'trtnode[store]'"
 
 
 def _is_file(path: pathlib.Path) -> bool:

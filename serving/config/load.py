@@ -12,6 +12,7 @@ from typing import Any
 import pydantic
 from pydantic_core import ErrorDetails
 
+from trtnode.engines.build.options import CompileOptions
 from trtnode.serving.config.checks import cluster_problems, scaling_problems, setting_problems
 from trtnode.serving.errors import ConfigError, Problem
 from trtnode.serving.schema.model import ModelConfig
@@ -22,8 +23,15 @@ from trtnode.serving.schema.yaml_reader import Location, YamlProblemError, YamlT
 logger = logging.getLogger(__name__)
 
 MAX_BYTES = 1 << 20
-GONE = {("server", "grpc", "direct"): "all requests go past grpcio's Python layer"}
-"""Keys of earlier releases that have no effect any more, each with the reason."""
+GONE: dict[Location, str] = {
+    ("server", "grpc", "direct"): "all requests go past grpcio's Python layer; take it out",
+    **dict.fromkeys(
+        (("cache", "shared"), ("cache", "shared_key")),
+        "compile once with `trtnode compile`, and give that file to all machines",
+    ),
+    **{("models", 0, key): instead for key, instead in CompileOptions.gone.items()},
+}
+"""Keys of earlier releases that have no effect any more, and what to do instead. A position in a list is 0."""
 
 
 def load_config(
@@ -83,14 +91,15 @@ def _read_tree(path: pathlib.Path, environment: Mapping[str, str]) -> YamlTree:
 
 
 def _drop_gone_keys(tree: YamlTree, path: pathlib.Path) -> None:
-    for place, reason in GONE.items():
-        if place in tree.lines:
+    for place, line in tree.lines.items():
+        instead = GONE.get(tuple(0 if isinstance(step, int) else step for step in place))
+        if instead is not None:
             *sections, key = place
             section: Any = tree.value
             for name in sections:
                 section = section[name]
             del section[key]
-            logger.warning("%s:%d: %s has no effect: %s; take it out", path, tree.lines[place], ".".join(place), reason)
+            logger.warning("%s:%d: %s has no effect: %s", path, line, field_text(place), instead)
 
 
 def _set(tree: object, place: Sequence[str], value: object) -> None:

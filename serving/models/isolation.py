@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from trtnode.engines.artifact.cache import EngineCache, SecondTier, engine_key
+from trtnode.engines.artifact.cache import EngineCache, engine_key
 from trtnode.engines.artifact.files import sha256_of_file, write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.build_environment import machine_parts
@@ -27,11 +27,11 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.prepare import prepare_file, prepare_model
 from trtnode.engines.compile.prepared import PreparedModel, open_prepared
 from trtnode.engines.errors import EngineError, OutOfMemoryError, WorkerError, WorkerTimeoutError
+from trtnode.engines.inputs.source_copies import SourceCopies, SourceCopy, held, named_as
 from trtnode.engines.model_facts import ModelFacts
 from trtnode.engines.precision.options import Calibration
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.runtime.options import RunOptions
-from trtnode.engines.store.source_copies import SourceCopies, SourceCopy, held, named_as
 from trtnode.engines.tuning.decision import is_provisional
 from trtnode.partitioner.errors import PartitionError
 from trtnode.serving.errors import ModelLimitError, ServingError
@@ -85,13 +85,11 @@ class Outcome:
         prepared: The model.
         source: Its file, or a copy of it, which nobody writes.
         files: The hashes of the file and of those beside it that it reads, by their place.
-        shared: The second tier of the cache, with what has happened to it meanwhile.
     """
 
     prepared: PreparedModel
     source: pathlib.Path
     files: Mapping[str, str]
-    shared: SecondTier | None
 
 
 class IsolatedLoading:
@@ -174,8 +172,6 @@ class IsolatedLoading:
             if folder is not None:
                 cleaning.callback(folder.close)
             outcome = self._prepare(job, place)
-            if cache.shared is not None and outcome.shared is not None:
-                cache.shared.follow(outcome.shared)
             source = held(job.config.path, outcome.source, outcome.files)
             with named_as(job.config.path, outcome.source):
                 executable = open_prepared(outcome.source, outcome.prepared, cache, _allowed(run, job.options))
@@ -340,7 +336,7 @@ def _prepared(job: LoadJob, path: pathlib.Path, files: Mapping[str, str], folder
     prepared = prepare_file(path, job.options, job.cache, folder, RunOptions(threads=job.threads, shares_cores=True))
     if job.config.warmup:
         _run_first(job, path, prepared)
-    return Outcome(prepared=prepared, source=path, files=files, shared=job.cache.shared)
+    return Outcome(prepared=prepared, source=path, files=files)
 
 
 def _holding(executable: Executable, source: SourceCopy) -> Executable:

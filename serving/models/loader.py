@@ -18,7 +18,6 @@ from trtnode.engines.compile.custom_operators import custom_operators
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.onnxruntime.memory_limit import limit_memory
 from trtnode.engines.runtime.executor import Executable
-from trtnode.engines.store.shared import SharedStore
 from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.executables.tiled import TiledExecutable
 from trtnode.serving.executables.variants import Variant, check_interfaces, choose, measure
@@ -112,13 +111,7 @@ def engine_cache(config: ServableConfig) -> EngineCache:
     """Return the configured cache, which also says whose engines may run.
 
     Raises:
-        KeyFileError: A file of ``trust.keys`` is no public key any more, or that of ``cache.shared_key`` no secret.
+        KeyFileError: A file of ``trust.keys`` is no public key any more.
     """
     trust = Trust.of(config.trust.keys, config.trust.allow_unsigned)
-    shared = config.cache.shared
-    return EngineCache(
-        config.cache.dir or default_cache_folder(),
-        int(config.cache.max_gb * 1e9),
-        trust=trust,
-        shared=None if shared is None else SharedStore(shared, config.cache.shared_key),
-    )
+    return EngineCache(config.cache.dir or default_cache_folder(), int(config.cache.max_gb * 1e9), trust=trust)

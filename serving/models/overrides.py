@@ -15,6 +15,7 @@ from google.protobuf import json_format
 
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.build.options import CompileOptions
+from trtnode.partitioner.options import without_gone
 from trtnode.protos import ModelConfig as TritonConfig
 from trtnode.serving.errors import InvalidRequestError, ModelChangeError
 from trtnode.serving.schema.model import OPTIONS, ModelConfig
@@ -24,7 +25,7 @@ from trtnode.serving.triton.conversion import model_of, problems_of, triton_conf
 logger = logging.getLogger(__name__)
 
 OVERRIDABLE = (
-    "versions", "engine", "precision", "measure", "tune", "no_optimize", "nan", "partition", "batching",
+    "versions", "engine", "precision", "measure", "no_optimize", "nan", "partition", "batching",
     "instances", "threads", "warmup",
 )  # fmt: skip
 """Keys of a model in servable.yaml that a request may set. None of them is a path on the server."""
@@ -180,6 +181,7 @@ def _read_json(text: str) -> dict[str, Any]:
 
 
 def _settings(config: ModelConfig, given: Mapping[str, Any]) -> dict[str, object]:
+    given = without_gone(CompileOptions, given, "config: {}".format)
     refused = sorted(set(given) - set(OVERRIDABLE))
     if refused:
         known = ", ".join(OVERRIDABLE)

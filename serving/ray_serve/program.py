@@ -85,7 +85,7 @@ class RayServer(Stoppable):
             server.grpc.port,
         )
         several = any(model.scaling and model.scaling.most > 1 for model in self._config.models)
-        if several and self._config.cache.shared is None:
+        if several:
             logger.warning(
                 "replicas that start together on a machine each build and measure engines; "
                 "serve a file that `trtnode compile` wrote, so that none does"

@@ -106,15 +106,6 @@ ConfigPath = Annotated[
 """A path; relative ones start at the folder of servable.yaml, ``~`` is the home folder."""
 
 
-def _resolve_address(value: object, info: pydantic.ValidationInfo) -> object:
-    """A path like others, unless it is a URL."""
-    return value if not isinstance(value, str) or "://" in value else str(_resolve_path(value, info))
-
-
-Address = Annotated[str, pydantic.BeforeValidator(_resolve_address)]
-"""A path as ``ConfigPath``, or a URL."""
-
-
 def _resolve_source(value: object, info: pydantic.ValidationInfo) -> object:
     """A path like others, unless it is the name of a function."""
     if not isinstance(value, str) or _FUNCTION.fullmatch(value):

@@ -9,7 +9,6 @@ from pydantic import Field
 from trtnode.engines.backends.names import LibraryName
 from trtnode.serving.schema.fields import (
     LONGEST_S,
-    Address,
     ConfigPath,
     Cores,
     Count,
@@ -151,8 +150,8 @@ class ServerConfig(Section):
     limits: LimitsConfig = LimitsConfig()
     """Bounds on what clients can use up."""
     startup: Literal["wait", "native"] | None = None
-    """When the server is ready: wait, when engines are built; native, at once, without engines until they are. null is
-    native with `cache.shared`, else wait."""
+    """When the server is ready: wait, when engines are built; native, at once, without engines until they are; null for
+    wait."""
     shutdown_grace_s: float = Field(default=30, ge=0, le=LONGEST_S, allow_inf_nan=False)
     """The time that requests may still run after SIGTERM, in seconds."""
     log: LogConfig = LogConfig()
@@ -172,10 +171,6 @@ class CacheConfig(Section):
     """Their folder; null for $XDG_CACHE_HOME/trtnode, or ~/.cache/trtnode."""
     max_gb: float = Field(default=20, gt=0, le=1e6, allow_inf_nan=False)
     """Size at which the least recently used ones are deleted, in GB; copies take what engines leave of it."""
-    shared: Address | None = None
-    """Place where machines share engines: a folder, or a URL that fsspec opens (extra `store`); null for none."""
-    shared_key: ConfigPath | None = None
-    """A file with the 32 bytes that prove who published an engine; null for `store.key` in the shared folder."""
 
 
 class TrustConfig(Section):
@@ -201,5 +196,5 @@ class ServableConfig(Section):
 
     @property
     def startup(self) -> Literal["wait", "native"]:
-        """When the server is ready: as configured, else by whether other machines may build its engines."""
-        return self.server.startup or ("wait" if self.cache.shared is None else "native")
+        """When the server is ready."""
+        return self.server.startup or "wait"

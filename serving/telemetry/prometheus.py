@@ -10,7 +10,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from trtnode.engines.store.shared import store_events
 from trtnode.serving.telemetry.latency_steps import STEPS_PER_OCTAVE
 from trtnode.serving.telemetry.request_stats import ModelCounts
 
@@ -43,8 +42,6 @@ class ModelsCollector(Collector):
                 family.add_sample(name + suffix, dict(labels), float(value))
         for reason, count in list(self._refusals.items()):
             families["trtnode_refused_calls"].add_sample("trtnode_refused_calls_total", {"reason": reason}, count)
-        for event, count in store_events().items():
-            families["trtnode_shared_cache"].add_sample("trtnode_shared_cache_total", {"event": event}, count)
         yield from families.values()
 
 
@@ -180,7 +177,6 @@ _FAMILIES = {
     "trtnode_request_duration_seconds": (HistogramMetricFamily, "Time of requests in the server, by outcome."),
     "trtnode_native_fallback": (CounterMetricFamily, "Requests answered natively instead of by engines, by reason."),
     "trtnode_refused_calls": (CounterMetricFamily, "Calls refused for want of a token or right, by reason."),
-    "trtnode_shared_cache": (CounterMetricFamily, "Files and waits in the shared engine cache, by event."),
     "trtnode_engine_builds": (CounterMetricFamily, "Engines built, not found in the cache."),
     "trtnode_repeated_measurements": (
         CounterMetricFamily,

@@ -18,7 +18,7 @@ GRAPH = """g (float[2,8] x) => (float[2,8] y) {
 FEEDS = {"x": np.linspace(-2, 2, 16, dtype=np.float32).reshape(2, 8)}
 
 Tune = Callable[..., CompiledModel]
-"""Compiles with tuning: a worker, and changes of the options."""
+"""Compiles with a worker, and changes of the options."""
 
 
 class Clock:

@@ -103,13 +103,13 @@ def test_inputs_that_fill_the_tensors_check_the_engine(
     assert placed(explained(source, "openvino", cache, "NonZero")) == placed(compiled.report)
 
 
-@pytest.mark.usefixtures("brief_tuning")
+@pytest.mark.usefixtures("brief_tuning", "choosing_engines")
 def test_what_tuning_recalls_from_its_own_record_is_in_the_outcome_too(
     workshop: Workshop, source: pathlib.Path, cache: EngineCache
 ) -> None:
-    options = CompileOptions(engine="openvino", tune=True)
+    options = CompileOptions(engine="openvino")
 
-    reports = [workshop.compile(source, cache=cache, tune=True).report for _ in range(2)]
+    reports = [workshop.compile(source, cache=cache).report for _ in range(2)]
     found = partition_model(source, options, cache=cache, worker=workshop.worker)[1]
 
     assert placed(found) == placed(reports[0]) == placed(reports[1])

@@ -98,7 +98,6 @@ def test_plan_of_precisions_is_recalled_from_the_cache(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--tune"], "--tune runs engines, and those of tensorrt-rtx are only built here: no GPU here."),
         (["--precision", "auto"], "--precision auto runs engines, and those of tensorrt-rtx are only built here"),
     ],
 )

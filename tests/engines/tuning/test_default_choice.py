@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from clock import Clock, Tune, fast_middle, table
+from clock import FEEDS, Clock, Tune, fast_middle, table
+from comparison import AssertSame, RunPlainly
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.reference import ReferenceBackend
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.prepare import load_executable, prepare_model
+from trtnode.engines.runtime.options import RunOptions
+from trtnode.engines.tuning.candidates import Candidate, choose
 from trtnode.engines.tuning.timing import time_briefly
 from trtnode.partitioner.cut.labels import ReasonCode
+from trtnode.partitioner.cut.options import PartitionOptions
 from workshop import Workshop
 
 pytestmark = pytest.mark.usefixtures("choosing_engines")
@@ -25,32 +32,98 @@ THREE = {"segment_0": 3.0, "segment_1": 0.25, "segment_2": 3.0}
 LARGE = "g (float[1,1000000] x) => (float[1,1000000] y) { a = Relu(x) b = Neg(a) c = Abs(b) d = Neg(c) y = Relu(d) }"
 
 
-@pytest.fixture
-def compile_it(tune: Tune) -> Tune:
-    return lambda worker, **changes: tune(worker, **{"tune": False, **changes})
-
-
 def reasons(compiled: CompiledModel) -> set[str]:
     return {n.detail for n in compiled.report.native if n.code == ReasonCode.NOT_FASTER}
 
 
-def test_engines_that_make_the_model_slower_go(compile_it: Tune, in_process: InProcessWorker) -> None:
+@pytest.mark.parametrize(
+    ("turns", "expected"),
+    [
+        pytest.param({"none": [10, 10, 10, 10], "one": [9, 9, 9, 9], "all": [8, 8, 8, 8]}, "all", id="fastest"),
+        pytest.param({"none": [10, 10, 10, 10], "one": [11, 11, 11, 11], "all": [12, 12, 12, 12]}, "none", id="native"),
+        pytest.param({"none": [100] * 4, "one": [98] * 4, "all": [99] * 4}, "none", id="too-little-is-nothing"),
+        pytest.param({"none": [100] * 4, "one": [90] * 4, "all": [89] * 4}, "one", id="fewer-unless-clearly-slower"),
+        pytest.param({"none": [100] * 4, "all": [95] * 4}, "none", id="few-turns-must-gain-more"),
+        pytest.param({"none": [100] * 8, "all": [95] * 8}, "all", id="many-turns-may-gain-less"),
+        pytest.param({"none": [100] * 4, "all": [60, 60, 120, 120]}, "none", id="not-in-most-turns"),
+        pytest.param({"none": [100, 200, 100, 200], "all": [90, 180, 90, 180]}, "all", id="same-turn-is-compared"),
+        pytest.param({"none": [50, 200, 200, 200], "all": [90] * 4}, "none", id="not-only-while-others-disturb"),
+        pytest.param({"one": [100] * 4}, "one", id="only-those-measured"),
+    ],
+)
+def test_more_engines_must_be_clearly_faster(turns: dict[str, Sequence[float]], expected: str) -> None:
+    candidates = [
+        Candidate(name="all", segments=("a", "b", "c")),
+        Candidate(name="one", segments=("b",)),
+        Candidate(name="none", segments=()),
+    ]
+
+    assert choose(candidates, turns).name == expected
+
+
+def test_engines_that_make_the_model_slower_go(tune: Tune, in_process: InProcessWorker) -> None:
     clock = Clock(in_process, dict.fromkeys(THREE, 3.0), table({"": 6.87, "012": 20.85}))
 
-    compiled = compile_it(clock)
+    compiled = tune(clock)
 
     assert compiled.engine == "native"
     assert [set(asked) for asked in clock.asked] == [{"all native", "minimum cut"}]
     assert reasons(compiled) == {"The segment takes 3 ms in an engine, 1 ms natively."}
 
 
-def test_engines_that_make_the_model_faster_stay(compile_it: Tune, in_process: InProcessWorker) -> None:
+def test_engines_that_make_the_model_faster_stay(tune: Tune, in_process: InProcessWorker) -> None:
     clock = Clock(in_process, dict.fromkeys(THREE, 0.5), table({"": 5.0, "012": 3.0}))
 
-    compiled = compile_it(clock)
+    compiled = tune(clock)
 
     assert len(compiled.report.segments) == 3
     assert compiled.report.tuning["chosen"] == "minimum cut"
+
+
+def test_engines_that_are_fast_alone_but_not_in_the_model_go(tune: Tune, in_process: InProcessWorker) -> None:
+    compiled = tune(Clock(in_process, dict.fromkeys(THREE, 0.5), table({"": 5.0, "012": 7.5})))
+
+    assert reasons(compiled) == {
+        "The segment takes 0.5 ms in an engine, 1 ms natively; "
+        "the model: 7.5 ms with all engines, 5 ms with all native."
+    }
+
+
+def test_what_is_left_of_the_engines_answers_as_before(
+    tune: Tune,
+    in_process: InProcessWorker,
+    workshop: Workshop,
+    source: pathlib.Path,
+    plain: RunPlainly,
+    same: AssertSame,
+) -> None:
+    clock = Clock(in_process, {**THREE, "segment_2": 0.5}, table({"": 5.0, "12": 3.0, "012": 6.0}))
+
+    compiled = tune(clock)
+
+    assert [[n.op_type for n in s.nodes] for s in compiled.report.segments] == [["Abs", "Sqrt"], ["Tanh", "Neg"]]
+    assert reasons(compiled) == {"The segment takes 3 ms in an engine, 1 ms natively."}
+    assert len(clock.asked) == 2  # the cut of the others is what was measured
+    path = workshop.write(compiled.model)
+    same(load_executable(path).run(FEEDS), plain(source, FEEDS))
+    same(plain(path, FEEDS), plain(source, FEEDS))
+
+
+@pytest.mark.parametrize(("shares_cores", "slow_to_wake"), [(False, False), (True, True)])
+def test_native_is_measured_as_it_will_run(
+    shares_cores: bool,
+    slow_to_wake: bool,
+    in_process: InProcessWorker,
+    source: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(in_process, dict.fromkeys(("segment_0", "segment_1", "segment_2"), 3.0), lambda s: 1 + len(s))
+    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    options = CompileOptions(engine="openvino", partition=PartitionOptions(native_ops=("Erf",)))
+
+    prepare_model(source, options, run=RunOptions(shares_cores=shares_cores))
+
+    assert clock.sharing == [slow_to_wake]
 
 
 @pytest.mark.parametrize(
@@ -63,11 +136,11 @@ def test_engines_that_make_the_model_faster_stay(compile_it: Tune, in_process: I
     ],
 )
 def test_engines_that_gain_alone_are_measured_together(
-    times: dict[str, float], kept: int, compile_it: Tune, in_process: InProcessWorker
+    times: dict[str, float], kept: int, tune: Tune, in_process: InProcessWorker
 ) -> None:
     clock = Clock(in_process, THREE, table(times))
 
-    compiled = compile_it(clock)
+    compiled = tune(clock)
 
     assert len(compiled.report.segments) == kept
     assert [c["name"] for c in compiled.report.tuning["candidates"]] == ["all native", "faster engines", "minimum cut"]
@@ -87,13 +160,11 @@ def test_one_engine_is_measured_in_the_model_alone(
     assert "measured all native 1 ms, minimum cut 2 ms; all native is kept, with 0 of 1 engines" in caplog.text
 
 
-def test_failure_after_the_whole_model_was_measured_keeps_that_choice(
-    compile_it: Tune, in_process: InProcessWorker
-) -> None:
+def test_failure_after_the_whole_model_was_measured_keeps_that_choice(tune: Tune, in_process: InProcessWorker) -> None:
     clock = Clock(in_process, THREE, table({"": 5.0, "012": 3.0}))
     clock.fails_after = 1
 
-    compiled = compile_it(clock)
+    compiled = tune(clock)
 
     assert len(compiled.report.segments) == 3
 
@@ -139,11 +210,11 @@ def gpu(register: Callable[[type[Any]], None]) -> type[GpuBackend]:
 
 
 def test_engines_that_can_not_run_here_stay_unmeasured(
-    compile_it: Tune, gpu: type[GpuBackend], in_process: InProcessWorker
+    tune: Tune, gpu: type[GpuBackend], in_process: InProcessWorker
 ) -> None:
     gpu.missing = "no GPU"
 
-    compiled = compile_it(in_process, engine="gpu")
+    compiled = tune(in_process, engine="gpu")
 
     assert len(compiled.report.segments) == 3
     assert "measure_candidates" not in in_process.calls
@@ -151,12 +222,12 @@ def test_engines_that_can_not_run_here_stay_unmeasured(
 
 @pytest.mark.parametrize("choice", [{"measure": False}, {}])
 def test_engines_of_a_gpu_have_no_estimate(
-    choice: dict[str, bool], compile_it: Tune, gpu: type[GpuBackend], in_process: InProcessWorker
+    choice: dict[str, bool], tune: Tune, gpu: type[GpuBackend], in_process: InProcessWorker
 ) -> None:
     clock = fast_middle(in_process)
     clock.fails = True
 
-    compiled = compile_it(clock, engine="gpu", **choice)
+    compiled = tune(clock, engine="gpu", **choice)
 
     assert len(compiled.report.segments) == 3
 
@@ -169,7 +240,6 @@ def test_real_brief_measurement_names_its_choice(
 ) -> None:
     tuning = workshop.compile(source, native_ops=("Erf",), worker=in_process).report.tuning
 
-    assert tuning["search"] == "brief"
     assert tuning["chosen"] in [c["name"] for c in tuning["candidates"]]
     assert all(c["p50_ms"] > 0 for c in tuning["candidates"])
 

@@ -81,12 +81,12 @@ class TuningClock:
         return self._inner.call(function, timeout_s, *args, **kwargs)
 
 
+@pytest.mark.usefixtures("choosing_engines")
 def test_what_tuning_leaves_keeps_its_precision(workshop: Workshop, pair: pathlib.Path, vectors: Calibration) -> None:
     compiled = workshop.compile(
         pair,
         worker=TuningClock(workshop.worker),
         native_ops=["Relu"],
-        tune=True,
         precision=precision_options("int8", calibration=vectors, min_cosine=0.9),
     )
 

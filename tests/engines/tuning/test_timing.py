@@ -15,7 +15,7 @@ from trtnode.engines.tuning import timing
 from trtnode.engines.tuning.timing import time_in_turn
 from workshop import Workshop
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "choosing_engines")]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.01])
@@ -119,12 +119,12 @@ def test_real_measurement_gives_a_model_that_answers_as_before(
 ) -> None:
     source = workshop.write(graph)
 
-    compiled = workshop.compile(source, native_ops=("Erf",), tune=True)
+    compiled = workshop.compile(source, native_ops=("Erf",))
 
     tuning = compiled.report.tuning
     by_name = {c["name"]: c for c in tuning["candidates"]}
     kept = by_name[tuning["chosen"]]["segments"]
-    assert list(by_name) == ["all native", "one engine", "faster engines", "minimum cut"]
+    assert {"all native", "minimum cut"} <= by_name.keys()
     assert all(c["p50_ms"] > 0 for c in tuning["candidates"])
     assert [s["name"] for s in tuning["segments"] if s["kept"]] == kept
     assert len(compiled.report.segments) == len(kept)

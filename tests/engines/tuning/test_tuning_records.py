@@ -15,7 +15,7 @@ from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
 from workshop import Workshop
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "choosing_engines")]
 
 
 def test_second_compilation_neither_builds_nor_measures(
@@ -111,7 +111,7 @@ def test_damaged_verdict_is_a_miss(
     compiled = tune(clock, cache=cache)
 
     assert clock.asked
-    assert compiled.report.tuning["chosen"] == "one engine"
+    assert compiled.report.tuning["chosen"] == "faster engines"
 
 
 def test_crash_while_measuring_leaves_the_choice_to_the_estimate(
@@ -137,10 +137,10 @@ def test_model_that_no_generated_input_fits_is_estimated(
     source = workshop.write(text)
     np.savez(workshop.folder / "samples.npz", x=np.zeros(77, np.float32))
     options = {"engine": "reference", "cache": cache, "worker": in_process}
-    workshop.compile(source, samples=workshop.folder / "samples.npz", **options)
+    workshop.compile(source, samples=workshop.folder / "samples.npz", all_engines=True, **options)
 
     with caplog.at_level(logging.WARNING):
-        compiled = workshop.compile(source, tune=True, **options)
+        compiled = workshop.compile(source, **options)
 
     assert {n.code for n in compiled.report.native} == {"NOT_FASTER"}
     assert "it runs on no generated input. Give inputs that it runs on." in caplog.text

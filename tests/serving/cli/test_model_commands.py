@@ -159,20 +159,28 @@ def test_compile_prints_one_json_object_and_builds_nothing_twice(
     assert facts["file_bytes"] == (tmp_path / "second.onnx").stat().st_size
 
 
-@pytest.mark.usefixtures("brief_tuning")
-def test_tuned_compile_tells_what_was_measured(
-    cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+def test_compile_tells_what_was_measured(
+    cache: pathlib.Path, tmp_path: pathlib.Path, engines_take: EnginesTake, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compile_digits(tmp_path / "first.onnx", cache, "--tune")
+    clock = engines_take(2.0)
+    clock.engines, clock.model = {"segment_0": 0.5, "segment_1": 3.0}, table({"": 7.0, "0": 4.0, "01": 6.0})
+    compile_digits(tmp_path / "first.onnx", cache, "--native-ops", "MaxPool", "--engine", "openvino")
     printed = capsys.readouterr().out
 
-    compile_digits(tmp_path / "second.onnx", cache, "--tune", "--json")
+    compile_digits(tmp_path / "second.onnx", cache, "--native-ops", "MaxPool", "--engine", "openvino", "--json")
 
     tuning = json.loads(capsys.readouterr().out)["report"]["tuning"]
-    assert [c["name"] for c in tuning["candidates"]] == ["all native", "one engine", "faster engines", "minimum cut"]
+    assert [c["name"] for c in tuning["candidates"]] == ["all native", "faster engines", "minimum cut"]
     verdict = printed.split("\n\n")[0]
-    assert [verdict.count(f"{c['p50_ms']:.3g} ms") for c in tuning["candidates"]] == [1, 1, 1, 1]
+    assert [verdict.count(f"{c['p50_ms']:.3g} ms") for c in tuning["candidates"]] == [1, 1, 1]
     assert "segments of the minimum cut" in printed
+
+
+def test_an_option_that_is_gone_is_logged_and_has_no_effect(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert main(["explain", str(DIGITS), "--tune", "--no-cache"]) == 0
+    assert caplog.text.count("--tune has no effect: engines are measured by default") == 1
 
 
 def test_compile_measures_by_default_and_explain_knows_the_choice(
@@ -347,7 +355,6 @@ def test_run_writes_strings_and_sequences(tmp_path: pathlib.Path) -> None:
         pytest.param(["compile", str(DIGITS), "-o", "absent/x.onnx"], 1, "there is no such folder", id="no-folder"),
         pytest.param(["explain", str(DIGITS), "--native-ops", "Rellu"], 2, "'Rellu' matches nothing", id="unknown-op"),
         pytest.param(["compile", str(DIGITS), "-o", "x", "--precision", "int8"], 2, "needs calibration", id="int8"),
-        pytest.param(["compile", str(DIGITS), "-o", "x", "--tune", "--all-engines"], 2, "nothing to tune", id="tune"),
         pytest.param(["run", str(DIGITS), "--inputs", "no.npz", "--outputs", "o"], 1, "no.npz", id="missing-inputs"),
         pytest.param(["run", str(DIGITS), "--inputs", str(DIGITS), "--outputs", "o"], 1, "not an .npz", id="no-npz"),
     ],

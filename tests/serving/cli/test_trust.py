@@ -190,7 +190,6 @@ BUILD = f"compile {EXAMPLES / 'digits.onnx'} -o {{o}} --engine"
         pytest.param(f"strip {EXAMPLES / 'digits.onnx'} -o {{o}} --fallback", 1, "no node of it", id="no-engine"),
         pytest.param(f"{BUILD} openvino,native", 2, "'native' can't be one of several", id="native-beside-another"),
         pytest.param(f"{BUILD} openvino,tensorrtx", 2, "'tensorrtx' should be one of auto", id="unknown-library"),
-        pytest.param(f"{BUILD} openvino,sparse --tune", 2, "Tune on each alone", id="tuned-for-several"),
     ],
 )
 def test_files_that_can_not_be_merged_or_stripped_are_refused(

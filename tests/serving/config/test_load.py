@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from trtnode.engines.build.options import CompileOptions
 from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import ConfigError
 from trtnode.serving.schema.json_schema import config_schema
@@ -251,10 +252,18 @@ def test_a_file_that_is_no_configuration_is_told_as_such(
 def test_a_key_that_is_gone_is_logged_and_has_no_effect(
     write: Callable[[str | bytes], pathlib.Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = write(MODEL + "server: {grpc: {port: 1, direct: false}}")
+    path = write(
+        MODEL + "  tune: true\nserver: {grpc: {port: 1, direct: false}}\ncache: {shared: /mnt, shared_key: null}"
+    )
 
-    assert load_config(path).server.grpc.port == 1
-    assert "servable.yaml:4: server.grpc.direct has no effect" in caplog.text
+    config = load_config(path)
+
+    assert (config.server.grpc.port, config.models[0].options) == (1, CompileOptions())
+    assert config.startup == "wait"
+    assert "servable.yaml:5: server.grpc.direct has no effect" in caplog.text
+    assert "servable.yaml:6: cache.shared has no effect: compile once with `trtnode compile`" in caplog.text
+    assert "servable.yaml:6: cache.shared_key has no effect" in caplog.text
+    assert "servable.yaml:4: models[0].tune has no effect: engines are measured by default" in caplog.text
 
 
 def test_a_missing_file_is_told(tmp_path: pathlib.Path) -> None:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import subprocess
+import sys
+from collections.abc import Mapping
 
 import numpy as np
 import onnx
 import pytest
 
+from tests.workshop.lesser_processors import held_back_to
+from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.runtime.executor import Executable
 from trtnode.serving.config.load import load_config
 from trtnode.serving.models.loader import engine_loader
@@ -17,11 +23,18 @@ MODEL = '<ir_version: 10, opset_import: ["": 21]> g (float[2] x) => (float[2] y)
 X = np.array([-1, 2], np.float32)
 
 
-def load(folder: pathlib.Path, keys: str = "engine: openvino, measure: false") -> Executable:
-    """Load the model as a server does that has just started."""
+SETTINGS = "engine: openvino, measure: false"
+
+
+def write_config(folder: pathlib.Path, keys: str = SETTINGS) -> pathlib.Path:
     config = folder / "servable.yaml"
     config.write_text(f"cache: {{dir: cache}}\nmodels: [{{name: m, path: m.onnx, {keys}}}]\n")
-    settings = load_config(config)
+    return config
+
+
+def load(folder: pathlib.Path, keys: str = SETTINGS) -> Executable:
+    """Load the model as a server does that has just started."""
+    settings = load_config(write_config(folder, keys))
     return engine_loader(settings)(settings.models[0])
 
 
@@ -46,6 +59,48 @@ def test_a_model_is_opened_as_it_was_compiled_before(folder: pathlib.Path, reque
     assert again.run({"x": X})["y"].tolist() == first.run({"x": X})["y"].tolist() == [0, -2]
     assert again.facts == dataclasses.replace(first.facts, engines_built=0, variants=again.facts.variants)
     assert again.facts.segments == 1
+
+
+def test_a_machine_with_an_empty_cache_builds_nothing_for_a_compiled_file(folder: pathlib.Path) -> None:
+    source = (folder / "m.onnx").rename(folder / "source.onnx")
+    compile_model(source, CompileOptions(engine="openvino")).save(folder / "m.onnx")
+
+    loaded = load(folder, "engine: auto")
+
+    assert (loaded.description["engines_built"], loaded.description["segments"]) == (0, 1)
+    assert loaded.run({"x": X})["y"].tolist() == [0, -2]
+
+
+BUILDS = """
+import pathlib, sys
+from trtnode.serving.config.load import load_config
+from trtnode.serving.models.loader import engine_loader
+settings = load_config(pathlib.Path(sys.argv[1]))
+print(engine_loader(settings)(settings.models[0]).description["engines_built"])
+"""
+
+
+def start_builder(folder: pathlib.Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """Load the model in a process of its own, which prints how many engines it has built."""
+    command = [sys.executable, "-c", BUILDS, str(folder / "servable.yaml")]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_machine_with_other_instructions_compiles_for_itself_in_the_same_cache(folder: pathlib.Path) -> None:
+    load(folder)
+
+    assert start_builder(folder, held_back_to("SSE41")).communicate(timeout=120)[0] == "1\n"
+
+
+def test_two_servers_that_start_together_with_one_cache_both_answer_with_engines(folder: pathlib.Path) -> None:
+    write_config(folder)
+    servers = [start_builder(folder) for _ in range(2)]
+
+    outputs = [server.communicate(timeout=120)[0] for server in servers]
+
+    assert set(outputs) <= {"0\n", "1\n"}
+    assert "1\n" in outputs
+    assert load(folder).description["engines_built"] == 0
 
 
 def test_nodes_that_engines_replaced_are_read_from_the_file_of_the_model(folder: pathlib.Path) -> None:

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from tests.serving.conftest import Adders, Eventually, Running, Starter, given
 from tests.serving.models.test_reload import CLIENTS, Load
-from trtnode.engines.store.source_copies import SourceCopies
+from trtnode.engines.inputs.source_copies import SourceCopies
 
 ADMIN = "admin: {repository: true}"
 ROWS, COLUMNS = 1024, 128

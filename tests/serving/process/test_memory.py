@@ -56,7 +56,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, trit
     for name, text in (MODELS | OTHERS).items():
         header = HEADER.replace("18", "20") if name in OTHERS else HEADER
         onnx.save(onnx.parser.parse_model(f"{header} g {text}"), folder / f"{name}.onnx")
-    every = "all_engines: true, tune: false"
+    every = "all_engines: true"
     entries = ", ".join(f"{{name: {name}, path: {name}.onnx, {every}}}" for name in MODELS | OTHERS)
     config = folder / "servable.yaml"
     config.write_text(

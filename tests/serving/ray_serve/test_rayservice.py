@@ -38,8 +38,7 @@ def test_serve_run_serves_what_the_manifest_says(tmp_path: pathlib.Path) -> None
     folder.mkdir()
     ports = ServedOnRay(folder)
     servable = manifests()["ConfigMap"]["data"]["servable.yaml"]
-    servable = servable.replace("/models", str(ROOT / "examples/digits")).replace("/engines", str(folder / "engines"))
-    servable = servable.replace("8001", str(ports.grpc))
+    servable = servable.replace("/models", str(ROOT / "examples/digits")).replace("8001", str(ports.grpc))
     servable = servable.replace("replicas: 2, min: 2, max: 4, cpus: 1", "replicas: 1, cpus: 0.5")
     (folder / "servable.yaml").write_text(servable.replace("8002", str(ports.http)))
     asked = manifests()["RayService"]["spec"]["serveConfigV2"].replace("/etc/trtnode", str(folder))

@@ -8,8 +8,8 @@ import pathlib
 
 import pytest
 
-from trtnode.engines.store import source_copies
-from trtnode.engines.store.source_copies import CopyError, SourceCopies
+from trtnode.engines.inputs import source_copies
+from trtnode.engines.inputs.source_copies import CopyError, SourceCopies
 from workshop import Workshop
 
 SIZE = 1000
