@@ -21,6 +21,9 @@ from onnxruntime.capi import onnxruntime_pybind11_state
 import trtnode
 from kernel_requests import ALL, ATTRIBUTES, INPUTS, SHAPE, UNLIKE_ITSELF
 from plain_runtime import assert_equal, run
+from trtnode.engines.precision.bfloat16 import with_float32_kernels
+from trtnode.engines.precision.float16 import to_half
+from trtnode.engines.precision.rewriting import raised_for
 
 NEWEST = 25
 """The last opset that is tried of kernels without an end."""
@@ -109,6 +112,22 @@ def explain_and_run(case: KernelCase, folder: pathlib.Path) -> None:
         assert_equal(answers, expected)
     else:
         assert [(a.dtype, a.shape) for a in answers] == [(e.dtype, e.shape) for e in expected]
+
+
+def run_in_half(case: KernelCase, precision: str) -> None:
+    """Run a case as ``convert`` writes it in a precision."""
+    try:
+        expected = run(case.model, case.feeds)
+    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented as error:
+        pytest.skip(str(error))
+
+    typed = onnx.shape_inference.infer_shapes(to_half(raised_for(case.model, precision), precision))
+    answers = run(with_float32_kernels(typed) if precision == "bf16" else typed, case.feeds)
+
+    for answer, right in zip(answers, expected, strict=True):
+        if case.repeats and isinstance(right, np.ndarray) and right.dtype.kind == "f":
+            largest = np.abs(right[np.isfinite(right)]).max(initial=1)
+            np.testing.assert_allclose(answer, right, rtol=2e-2, atol=2e-2 * largest)
 
 
 def _with_body(name: str, opset: int) -> onnx.ModelProto:
