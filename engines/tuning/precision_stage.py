@@ -234,13 +234,15 @@ class PrecisionStage:
     def _report(self, accepted: AcceptedPlan, tried: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         budget = {name: limit for name, limit in dataclasses.asdict(self._options.budget).items() if limit is not None}
         table = self._table
+        engines = accepted.built.engines.values()
         return {
             "asked": self._options.precision,
-            "effective": effective_precision(accepted.built.engines.values()),
+            "effective": effective_precision(engines),
             "rules": [str(rule) for rule in self._options.precision_rules],
             "budget": budget,
             "figures": None if accepted.figures is None else accepted.figures.as_json(),
             "moved_back": list(accepted.moved_back),
+            "without_kernel": [name for engine in engines for name in self._builder.without_kernel(engine)],
             "quantized_already": self._quantized,
             **({"evaluated_on": REWRITTEN} if self._context.unchecked else {}),
             "segments": [

@@ -208,3 +208,22 @@ def test_a_result_that_the_operator_does_not_define_is_refused(source: pathlib.P
 
     with pytest.raises(LastResortError, match=r"float32\[1, 1, 4, 8\] for 'a', which is float32\[1, ?2, ?4, ?8\]"):
         executable.run(FEEDS)
+
+
+@pytest.mark.parametrize("pads", [0, 1])
+def test_automatic_padding_beside_other_padding_is_refused_where_they_differ(workshop: Workshop, pads: int) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 18]> g (float[1,1,4,4] x, float[1,1,3,3] w) => (float[1,1,?,?] y) {{
+            a = Conv<auto_pad = "VALID", pads = {[pads] * 4}>(x, w)
+            y = Neg(a)
+        }}"""
+    )
+    feeds = {"x": np.ones((1, 1, 4, 4), np.float32), "w": np.ones((1, 1, 3, 3), np.float32)}
+
+    executable = load_executable(workshop.write(model))
+
+    if pads:
+        with pytest.raises(LastResortError, match=r"float32\[1, 1, 2, 2\] for 'a', which is float32\[1, 1, 4, 4\]"):
+            executable.run(feeds)
+    else:
+        np.testing.assert_array_equal(executable.run(feeds)["y"], np.full((1, 1, 2, 2), -9, np.float32))
