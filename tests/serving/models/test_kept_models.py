@@ -67,7 +67,7 @@ def test_a_machine_with_an_empty_cache_builds_nothing_for_a_compiled_file(folder
 
     loaded = load(folder, "engine: auto")
 
-    assert (loaded.description["engines_built"], loaded.description["segments"]) == (0, 1)
+    assert (loaded.facts.engines_built, loaded.facts.segments) == (0, 1)
     assert loaded.run({"x": X})["y"].tolist() == [0, -2]
 
 
@@ -76,7 +76,7 @@ import pathlib, sys
 from trtnode.serving.config.load import load_config
 from trtnode.serving.models.loader import engine_loader
 settings = load_config(pathlib.Path(sys.argv[1]))
-print(engine_loader(settings)(settings.models[0]).description["engines_built"])
+print(engine_loader(settings)(settings.models[0]).facts.engines_built)
 """
 
 
@@ -100,7 +100,7 @@ def test_two_servers_that_start_together_with_one_cache_both_answer_with_engines
 
     assert set(outputs) <= {"0\n", "1\n"}
     assert "1\n" in outputs
-    assert load(folder).description["engines_built"] == 0
+    assert load(folder).facts.engines_built == 0
 
 
 def test_nodes_that_engines_replaced_are_read_from_the_file_of_the_model(folder: pathlib.Path) -> None:
