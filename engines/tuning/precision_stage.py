@@ -19,7 +19,7 @@ from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build.builder import BuiltPartition, EngineBuilder
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.errors import EngineError, PrecisionError
+from trtnode.engines.errors import PrecisionError
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.precision.accuracy_budget import adapted
 from trtnode.engines.precision.options import FEWEST_SAMPLES, Calibration
@@ -273,22 +273,17 @@ class PrecisionStage:
             samples=sha256_of_file(samples) if samples else "",
             **measuring_environment(self._context.backend, native_version(), options.build),
         )
-        record = self._context.cache.get_record(self._key)
-        if record is None:
-            return False
-        try:
-            plan = {str(name): str(precision) for name, precision in record["plan"].items()}
-            if not EXACTNESS.keys() >= set(plan.values()):
-                raise ValueError("it has an unknown precision")
-            if record["table"] is not None:
-                path = self._context.folder / "ranges.json"
-                path.write_text(record["table"], encoding="utf-8")
-                self._table = CalibrationTable.load(path, model=None)
-            self.figures = {**record["precision"]}
-        except (EngineError, ValueError, KeyError, TypeError, AttributeError) as error:
-            logger.warning("Ignoring a damaged record of a precision search: %s", error)
-            return False
-        self._plan, self._recalled = plan, True
+        return self._context.cache.recall(self._key, self._take_over) or False
+
+    def _take_over(self, record: Mapping[str, Any]) -> bool:
+        plan = {str(name): str(precision) for name, precision in record["plan"].items()}
+        if not EXACTNESS.keys() >= set(plan.values()):
+            raise ValueError("it has an unknown precision")
+        if record["table"] is not None:
+            path = self._context.folder / "ranges.json"
+            path.write_text(record["table"], encoding="utf-8")
+            self._table = CalibrationTable.load(path, model=None)
+        self.figures, self._plan, self._recalled = {**record["precision"]}, plan, True
         return True
 
 

@@ -111,7 +111,7 @@ def measure(
     """
     shapes = {name: [str(array.dtype), array.shape] for name, array in feeds.items()}
     key = engine_key(purpose="variants", shapes=repr(shapes), at_once=str(at_once), **parts)
-    known = _recall(cache, key)
+    known = cache.recall(key, lambda record: {name: Latency(**fields) for name, fields in record.items()})
     if known is not None and known.keys() == {one.name for one in variants}:
         return known
     try:
@@ -122,15 +122,6 @@ def measure(
     found = {name: Latency(float(np.median(times)), float(np.percentile(times, 95))) for name, times in turns.items()}
     cache.put_record(key, {name: dataclasses.asdict(one) for name, one in found.items()})
     return found
-
-
-def _recall(cache: EngineCache, key: str) -> Mapping[str, Latency] | None:
-    record = cache.get_record(key)
-    try:
-        return None if record is None else {name: Latency(**fields) for name, fields in record.items()}
-    except TypeError as error:
-        logger.warning("Ignoring damaged figures of variants: %s", error)
-        return None
 
 
 def _time(

@@ -220,17 +220,13 @@ class IsolatedLoading:
 
     def _record(self, key: str, config: ModelConfig) -> Mapping[str, Any] | None:
         """Return what is known of a file that was loaded before, with the same data beside it; None of any other."""
-        record = self._cache.get_record(key)
-        try:
-            if record is not None and all(
-                sha256_of_file(config.path.parent / name) == digest
-                for name, digest in record["files"].items()
-                if name != config.path.name  # whose hash is in the key
-            ):
-                return record
-        except (OSError, KeyError, AttributeError, TypeError):
-            pass
-        return None
+
+        def read(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+            beside = {name: digest for name, digest in record["files"].items() if name != config.path.name}
+            same = all(sha256_of_file(config.path.parent / name) == digest for name, digest in beside.items())
+            return record if same else None  # the hash of the file itself is in the key
+
+        return self._cache.recall(key, read)
 
     def _prepare(self, job: LoadJob, folder: pathlib.Path | None) -> Outcome:
         worker = self._take()
