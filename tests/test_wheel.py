@@ -134,7 +134,7 @@ import trtnode
 
 model = sys.argv[1]
 assert trtnode.compile(model, "compiled.onnx", engine="openvino").report.segments
-assert trtnode.load("compiled.onnx").description["engine"] == "openvino"
+assert trtnode.load("compiled.onnx").facts.engine == "openvino"
 with trtnode.serve("compiled.onnx", port=0, http_port=0) as server:
     assert server.address
 """

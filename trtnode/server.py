@@ -43,7 +43,7 @@ class RunningServer:
     def __repr__(self) -> str:
         if self._server.at_rest:
             return "<RunningServer, stopped>"
-        models = ", ".join(f"{one.name} ({one.facts['engine']})" for one in self._server.models)
+        models = ", ".join(f"{one.name} ({one.engine})" for one in self._server.models)
         return f"<RunningServer, gRPC at {self.address}, HTTP at {self.http_address}: {models}>"
 
     def __enter__(self) -> Self:

@@ -83,6 +83,8 @@ def outcome_of_mutated(data: bytes, code: grpc.StatusCode, details: str) -> Outc
         return outcome_of(code, details, _CODES.INVALID_ARGUMENT)
     if code is _CODES.INTERNAL and "are there for it in the shared memory region" in details:
         return Outcome(code.name)
+    if code is _CODES.RESOURCE_EXHAUSTED and "elements" in details:
+        return Outcome(code.name)
     return outcome_of(code, details, *_ALLOWED)
 
 

@@ -11,18 +11,20 @@ import json
 import logging
 import os
 import pathlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from trtnode.engines.artifact.cache_folder import PRIVATE, close_to_others, folder_problem
 from trtnode.engines.artifact.files import write_atomically
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.artifact.trust import Trust
-from trtnode.engines.errors import OutputFileError
+from trtnode.engines.errors import EngineError, OutputFileError
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.model.mapped_weights import map_file
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 LAYOUT_VERSION = "4"
 """Part of every key. It is raised when a cached verdict no longer means what it meant."""
@@ -99,18 +101,13 @@ class EngineCache:
 
     def get(self, key: str) -> CachedEngine | Refusal | None:
         """Look an engine up. None if it isn't there, or is damaged."""
-        fields = self.get_record(key)
-        if fields is None or self.directory is None:
-            return None
-        try:
+
+        def read(fields: Mapping[str, Any]) -> CachedEngine | Refusal:
             if "refusal" in fields:
                 return _refusal(fields["refusal"])
             return CachedEngine(envelope=fields["envelope"], engine=self._content(key, fields))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            logger.warning("%s: ignoring a damaged cache entry (%s)", self.directory / f"{key}.json", error)
-            return None
+
+        return self.recall(key, read)
 
     def put(self, key: str, entry: CachedEngine | Refusal) -> None:
         """Store an engine or a refusal. A cache that can't be written is a warning, not a failure."""
@@ -122,12 +119,7 @@ class EngineCache:
 
     def get_kernels(self, key: str) -> bytes | None:
         """Look up kernels that a library has compiled. None if they aren't there, or are damaged."""
-        fields = self.get_record(key)
-        try:
-            return None if fields is None else bytes(self._content(key, fields))
-        except (OSError, ValueError, KeyError) as error:
-            logger.warning("%s/%s.json: ignoring a damaged cache entry (%s)", self.directory, key, error)
-            return None
+        return self.recall(key, lambda fields: bytes(self._content(key, fields)))
 
     def put_kernels(self, key: str, kernels: bytes) -> None:
         """Store kernels. A cache that can't be written is a warning, not a failure."""
@@ -147,8 +139,11 @@ class EngineCache:
             raise ValueError("its sha256 differs")
         return content
 
-    def get_record(self, key: str) -> Mapping[str, Any] | None:
-        """Look up what ``put_record`` has stored. None if it isn't there, or is damaged."""
+    def recall(self, key: str, read: Callable[[Mapping[str, Any]], T]) -> T | None:
+        """Return what a function makes of the values that ``put_record`` has stored.
+
+        None if they aren't there, or are damaged, which the log says.
+        """
         if self.directory is None:
             return None
         record = self.directory / f"{key}.json"
@@ -156,10 +151,10 @@ class EngineCache:
             fields = json.loads(record.read_text(encoding="utf-8"))
             with contextlib.suppress(OSError):  # a cache that is only read may still be used
                 os.utime(record)
-            return {**fields}
+            return read({**fields})
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, RecursionError) as error:
+        except (EngineError, OSError, LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
             logger.warning("%s: ignoring a damaged cache entry (%s)", record, error)
             return None
 
@@ -192,13 +187,8 @@ class EngineCache:
 
     def verdicts(self, key: str) -> dict[str, str]:
         """Return a library's verdicts on nodes by the hash of their key; empty where it was never asked."""
-        fields = self.get_record(key)
-        try:
-            said = {} if fields is None else fields["verdicts"]
-            return {str(signature): str(sentence) for signature, sentence in said.items()}
-        except (LookupError, TypeError, AttributeError) as error:
-            logger.warning("%s/%s.json: ignoring a damaged cache entry (%s)", self.directory, key, error)
-            return {}
+        said = self.recall(key, lambda fields: {str(node): str(text) for node, text in fields["verdicts"].items()})
+        return said or {}
 
     def put_verdicts(self, key: str, said: Mapping[str, str]) -> None:
         """Add to a library's verdicts. A cache that can't be written is a warning, not a failure."""
@@ -223,6 +213,11 @@ class EngineCache:
             if not fits or total > self.max_bytes:
                 record.unlink(missing_ok=True)
                 record.with_suffix(".engine").unlink(missing_ok=True)
+
+
+def recall(cache: EngineCache | None, key: str, read: Callable[[Mapping[str, Any]], T]) -> T | None:
+    """Return as ``EngineCache.recall``; None where there is no cache."""
+    return None if cache is None else cache.recall(key, read)
 
 
 @functools.cache

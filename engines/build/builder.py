@@ -124,6 +124,11 @@ class EngineBuilder:
         )
         return BuiltEngine(path=path, envelope=envelope.to_json(), key=engine.key, cached=engine.cached)
 
+    def without_kernel(self, engine: BuiltEngine) -> tuple[str, ...]:
+        """Return the nodes of an engine that stay float32, since nothing computes them in the precision asked for."""
+        order = self._made[engine.key]
+        return order.transformed().without_kernel if order.types_are_written else ()
+
     def refuse_segment(self, graph: Graph, segment: Segment, refusal: Refusal) -> Refusal:
         """Remember why a segment gets no float32 engine, for as long as the refusal lasts."""
         return self.refuse(self._orders.make(graph, segment, FLOAT32).key, refusal, lasting=refusal.lasting)

@@ -7,9 +7,10 @@ import dataclasses
 import logging
 import pathlib
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from trtnode.engines.artifact.cache import EngineCache, builder_version, engine_key
-from trtnode.engines.artifact.files import sha256_of_file, write_temporary
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.protocols import Backend
@@ -160,14 +161,21 @@ class CompileContext:
     def _recall_sizes(self, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...] | None:
         if self.cache is None:
             return self._find_sizes(inputs)
-        source, native, builder = sha256_of_file(self.source.path), native_version(), builder_version()
-        key = engine_key(purpose="sizes", source=source, inputs=repr(inputs), native=native, builder=builder)
-        with contextlib.suppress(LookupError, TypeError, ValueError):  # what is damaged is found anew
-            shapes = (self.cache.get_record(key) or {})["shapes"]
-            return shapes and tuple(
-                dataclasses.replace(spec, shape=None if shape is None else tuple(shape))
-                for spec, shape in zip(inputs, shapes, strict=True)
+        native, builder = native_version(), builder_version()
+        key = engine_key(purpose="sizes", source=self.source.key, inputs=repr(inputs), native=native, builder=builder)
+
+        def read(record: Mapping[str, Any]) -> tuple[tuple[TensorSpec, ...] | None]:
+            shapes = record["shapes"]
+            return (
+                shapes
+                and tuple(
+                    dataclasses.replace(spec, shape=None if shape is None else tuple(shape))
+                    for spec, shape in zip(inputs, shapes, strict=True)
+                ),
             )
+
+        if (known := self.cache.recall(key, read)) is not None:
+            return known[0]
         found = self._find_sizes(inputs)
         self.cache.put_record(key, {"shapes": found and [spec.shape for spec in found]})
         return found

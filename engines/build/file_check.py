@@ -112,8 +112,8 @@ def _problem_of_engines(
     fallbacks: list[str] = []
     try:
         executable = open_executable(load_model(compiled), compiled, folder=compiled.parent)
-        if not executable.description["segments"]:
-            return "; ".join(executable.description["rejected"])
+        if not executable.facts.segments:
+            return "; ".join(executable.facts.rejected)
         executable.on_fallback = fallbacks.append
         problem = source.first_difference(executable.run, usual)
         executable.on_fallback = lambda _: None
@@ -135,7 +135,7 @@ def check_engines_alone(compiled: pathlib.Path, inputs: Sequence[TensorSpec], gi
         ran = bool(find_samples(AsRunner(executable), inputs, given))
     except EngineError as error:
         return str(error)
-    return "; ".join(executable.description["rejected"]) or (None if ran else "its engines run on no generated input")
+    return "; ".join(executable.facts.rejected) or (None if ran else "its engines run on no generated input")
 
 
 class AsRunner:

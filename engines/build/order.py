@@ -74,6 +74,11 @@ class BuildOrder:
         """True if the engine is the segment's first one, which computes in float32."""
         return self.setting == FLOAT32
 
+    @property
+    def types_are_written(self) -> bool:
+        """True if nodes compute in less because their model's types say so."""
+        return not self.backend.precision_support().typed.isdisjoint(self.setting.nodes)
+
     def transformed(self) -> Transformed:
         """Return the segment's model in its precisions."""
         segment = self.segment

@@ -14,7 +14,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from trtnode.engines.artifact.cache import EngineCache, engine_key
+from trtnode.engines.artifact.cache import EngineCache, engine_key, recall
 from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends import library_jobs
@@ -120,8 +120,7 @@ class WholeModels:
     def _ask(self, graph: Graph, nodes: Sequence[Node]) -> ModelReading | None:
         """Return the library's answer about nodes of a graph; None where it gives none."""
         key = engine_key(purpose="reading", question=_hash(graph, nodes), **build_environment(self._backend))
-        record = self._cache.get_record(key) if self._cache else None
-        if record is not None and (known := _from_json(record)) is not None:
+        if (known := recall(self._cache, key, _from_json)) is not None:
             return known
         inputs = values_read(nodes)
         outputs = [value for value in values_leaving(graph, nodes) if value.type is not None]
@@ -194,22 +193,18 @@ def _as_json(answer: ModelReading) -> dict[str, Any]:
     }
 
 
-def _from_json(record: Mapping[str, Any]) -> ModelReading | None:
-    """Read an answer that was kept; None where it is damaged."""
-    try:
-        code = record["code"]
-        return ModelReading(
-            verdict=Verdict(None if code is None else ReasonCode(code), str(record["detail"])),
-            refused=str(record["refused"]),
-            sizes=tuple(map(str, record["sizes"])),
-            tensors=tuple(
-                TensorSpec(
-                    name=str(name),
-                    dtype=None if dtype is None else ir.DataType(dtype),
-                    shape=tuple(None if size is None else int(size) for size in shape),
-                )
-                for name, dtype, shape in record["tensors"]
-            ),
-        )
-    except (LookupError, TypeError, ValueError):
-        return None
+def _from_json(record: Mapping[str, Any]) -> ModelReading:
+    code = record["code"]
+    return ModelReading(
+        verdict=Verdict(None if code is None else ReasonCode(code), str(record["detail"])),
+        refused=str(record["refused"]),
+        sizes=tuple(map(str, record["sizes"])),
+        tensors=tuple(
+            TensorSpec(
+                name=str(name),
+                dtype=None if dtype is None else ir.DataType(dtype),
+                shape=tuple(None if size is None else int(size) for size in shape),
+            )
+            for name, dtype, shape in record["tensors"]
+        ),
+    )

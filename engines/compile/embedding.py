@@ -12,7 +12,6 @@ import onnx
 
 from trtnode.engines.artifact.cache import builder_version
 from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK, REFERENCE_NODES, REPORT, SHAPES, CompiledModel
-from trtnode.engines.artifact.files import sha256_of_file
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.shape_range import Profile, profile_as_json
 from trtnode.engines.build import jobs
@@ -173,7 +172,7 @@ def _stamped(
 ) -> onnx.ModelProto:
     properties = {p.key: p.value for p in model.metadata_props}
     properties["trtnode.version"] = builder_version()
-    properties["trtnode.source_sha256"] = sha256_of_file(source.origin)
+    properties["trtnode.source_sha256"] = source.sha256
     if not source.runs_natively:
         properties[NATIVE_FALLBACK] = "reference" if nodes else "none"
     if nodes:

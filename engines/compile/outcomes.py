@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 
-from trtnode.engines.artifact.cache import engine_key
-from trtnode.engines.artifact.files import sha256_of_file
+from trtnode.engines.artifact.cache import engine_key, recall
 from trtnode.engines.backends.build_environment import build_environment
 from trtnode.engines.build.context import CompileContext
+from trtnode.engines.tuning.tuner import demoted_as_json, read_demoted
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
 from trtnode.partitioner.cut.partition import Partition
-
-logger = logging.getLogger(__name__)
 
 
 def remember_outcome(context: CompileContext, before: Partition, after: Partition) -> None:
@@ -27,8 +24,7 @@ def remember_outcome(context: CompileContext, before: Partition, after: Partitio
     if context.cache is not None:
         demoted = {n: v for n, v in after.labels.items() if not v.supported and before.labels[n].supported}
         lasting = {n: v for n, v in demoted.items() if v.code is not ReasonCode.CHECK_TIMED_OUT}
-        reasons = {name: [verdict.code, verdict.detail] for name, verdict in lasting.items()}
-        context.cache.put_record(_key(context, before), {"demoted": reasons})
+        context.cache.put_record(_key(context, before), demoted_as_json(lasting))
 
 
 def recall_outcome(context: CompileContext, partition: Partition) -> dict[str, Verdict] | None:
@@ -41,16 +37,7 @@ def recall_outcome(context: CompileContext, partition: Partition) -> dict[str, V
     Returns:
         The reason for each; None where there was no such compilation here.
     """
-    if context.cache is None or not context.builds:
-        return None
-    record = context.cache.get_record(_key(context, partition))
-    if record is None:
-        return None
-    try:
-        return {name: Verdict(ReasonCode(code), str(detail)) for name, (code, detail) in record["demoted"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        logger.warning("Ignoring a damaged record of a compilation: %s", error)
-        return None
+    return recall(context.cache, _key(context, partition), read_demoted) if context.builds else None
 
 
 def _key(context: CompileContext, partition: Partition) -> str:
@@ -60,7 +47,7 @@ def _key(context: CompileContext, partition: Partition) -> str:
     )
     return engine_key(
         purpose="outcome",
-        source=sha256_of_file(context.source.origin),
+        source=context.source.sha256,
         segments=json.dumps([[node.name for node in segment.nodes] for segment in partition.segments]),
         options=json.dumps(dataclasses.asdict(options), sort_keys=True, default=str),
         **build_environment(context.backend, options.build),

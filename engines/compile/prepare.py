@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import logging
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -28,6 +28,7 @@ from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.prepared import PreparedModel
 from trtnode.engines.errors import EngineError, OutputFileError, ProcessStartError
 from trtnode.engines.inputs.source import cleaned
+from trtnode.engines.model_facts import ModelFacts
 from trtnode.engines.runtime.executor import Executable, open_executable
 from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.engines.tuning.memory_plan import keeps_memory_pattern
@@ -131,21 +132,18 @@ def prepare_file(
     with custom_operators(options.custom_op_libraries):
         executable, compiled = _prepare(path, options, cache, run)
     executable.close()
-    described = executable.description
-    waiting = described["unchecked"] or described["rejected"]  # such engines need the nodes that they replace
-    if compiled is not None and described["segments"] and not waiting:
+    facts = executable.facts
+    waiting = facts.unchecked or facts.rejected  # such engines need the nodes that they replace
+    if compiled is not None and facts.segments and not waiting:
         strip_fallback(compiled.model, keep_sizes=True)
     file = None if compiled is None or folder is None else _saved(compiled, folder / path.name)
-    facts = {key: described[key] for key in ("engines_built", "report", "memory")}
-    if file is not None:
-        facts["rejected"] = described["rejected"]
     return PreparedModel(
         compiled=file,
         use_engines=resolve_engine(options.engine, options.build) != NATIVE,
         freeze=options.partition.freeze_initializers,
         rewritten=file is not None and compiled is not None and compiled.rewritten,
-        memory_pattern=keeps_memory_pattern(facts["memory"]),
-        facts={**facts, "asked": described["precision"]["asked"]},
+        memory_pattern=keeps_memory_pattern(facts.memory),
+        facts=facts if file is not None else dataclasses.replace(facts, rejected=()),
     )
 
 
@@ -179,14 +177,15 @@ def _prepare(
         logger.info("%s runs natively: engines of %s would be built but not run (%s)", path, engine, idle)
     compiled = _native(path, model, options) if idle or engine == NATIVE else _compile(path, options, cache)
     used = compiled if compiled is not None and _differs(compiled) else None
-    memory = _native_memory(path, options) if compiled is None else compiled.report.memory
-    run = dataclasses.replace(run, memory_pattern=keeps_memory_pattern(memory))
-    executable = _open_rewritten(used, path, run, use_engines=use_engines) if used and used.rewritten else None
+    facts = _compilation_facts(model, compiled, asked=options.precision)
+    if compiled is None:
+        facts = dataclasses.replace(facts, memory=_native_memory(path, options))
+    run = dataclasses.replace(run, memory_pattern=keeps_memory_pattern(facts.memory))
+    open_here = functools.partial(open_executable, use_engines=use_engines, run=run, compiled=facts)
+    executable = _open_rewritten(used, path, open_here) if used and used.rewritten else None
     if executable is None:
-        model_here = view_model(used.model, path) if used else model
-        executable = open_executable(model_here, path, folder=path.parent, use_engines=use_engines, run=run)
-    executable.description["precision"]["asked"] = options.precision
-    return _described(executable, model, compiled, memory), used
+        executable = open_here(view_model(used.model, path) if used else model, path, folder=path.parent)
+    return executable, used
 
 
 def _native_memory(path: pathlib.Path, options: CompileOptions) -> Mapping[str, Any] | None:
@@ -225,14 +224,14 @@ def _native(path: pathlib.Path, model: ir.Model, options: CompileOptions) -> Com
 
 
 def _open_rewritten(
-    compiled: CompiledModel, path: pathlib.Path, run: RunOptions, *, use_engines: bool
+    compiled: CompiledModel, path: pathlib.Path, open_here: Callable[..., Executable]
 ) -> Executable | None:
     """Open a model that runs natively in another form; None where there is no room to write it."""
     with TemporaryFolder() as folder:
         file = _saved(compiled, folder / path.name)
         if file is None:
             return None
-        return open_executable(load_model(file), file, folder=folder, use_engines=use_engines, run=run)
+        return open_here(load_model(file), file, folder=folder)
 
 
 def _checked(path: pathlib.Path) -> ir.Model:
@@ -246,32 +245,32 @@ def _open_compiled(
     model: ir.Model, path: pathlib.Path, options: CompileOptions, cache: EngineCache | None, run: RunOptions
 ) -> tuple[Executable, CompiledModel | None]:
     """Open a compiled model, with new engines where its own may not run here."""
-    memory = _embedded_memory(model)
-    run = dataclasses.replace(run, memory_pattern=keeps_memory_pattern(memory))
-    use_engines = resolve_engine(options.engine, options.build) != NATIVE
-    open_model = functools.partial(open_executable, native=path, folder=path.parent, use_engines=use_engines)
+    facts = _compilation_facts(model)
+    run = dataclasses.replace(run, memory_pattern=keeps_memory_pattern(facts.memory))
+    engine = resolve_engine(options.engine, options.build)
+    open_model = functools.partial(open_executable, native=path, folder=path.parent, use_engines=engine != NATIVE)
     trust, known = cache.trust if cache else Trust(), known_engines(path, cache)
-    executable = open_model(model, run=dataclasses.replace(run, trust=trust, known=known))
-    rejected, has_nodes = executable.description["rejected"], executable.description["native_fallback"]
-    idle = abilities_of(resolve_engine(options.engine, options.build), options.build).idle
-    compiled = _build_again(path, options, cache) if rejected and has_nodes and not idle else None
+    executable = open_model(model, run=dataclasses.replace(run, trust=trust, known=known), compiled=facts)
+    rejected, idle = executable.facts.rejected, abilities_of(engine, options.build).idle
+    again = rejected and executable.facts.native_fallback and not idle
+    compiled = _build_again(path, options, cache) if again else None
     if compiled is not None:
         executable.close()
-        executable = open_model(view_model(compiled.model, path), run=run)
-        executable.description["rejected"] = rejected
-    return _described(executable, model, compiled, memory if compiled is None else compiled.report.memory), compiled
+        facts = dataclasses.replace(_compilation_facts(model, compiled), rejected=rejected)
+        executable = open_model(view_model(compiled.model, path), run=run, compiled=facts)
+    return executable, compiled
 
 
-def _described(
-    executable: Executable, model: ir.Model, compiled: CompiledModel | None, memory: Mapping[str, Any] | None
-) -> Executable:
-    """Add the engines built now, if any, the report and the memory plan to an executable's description."""
-    built = 0 if compiled is None else compiled.engines_built
-    report = _report_in(model) if compiled is None else compiled.report.as_json()
-    if report is not None and executable.description["segments"] and not executable.description["unchecked"]:
-        report.pop("checked", None)
-    executable.description |= {"engines_built": built, "report": report, "memory": memory}
-    return executable
+def _compilation_facts(model: ir.Model, compiled: CompiledModel | None = None, *, asked: str = "") -> ModelFacts:
+    """Return the facts of a compilation; without one, those that a compiled file holds."""
+    if compiled is None:
+        return ModelFacts(precision_asked=asked, report=_report_in(model), memory=_embedded_memory(model))
+    return ModelFacts(
+        precision_asked=asked,
+        engines_built=compiled.engines_built,
+        report=compiled.report.as_json(),
+        memory=compiled.report.memory,
+    )
 
 
 def _embedded_memory(model: ir.Model) -> Mapping[str, Any] | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Any
 
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.checksum import check_checksum
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.compile.first_comparison import known_engines
+from trtnode.engines.model_facts import ModelFacts
 from trtnode.engines.runtime.executor import Executable, open_executable
 from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.partitioner.model.loading import load_model
@@ -26,7 +26,7 @@ class PreparedModel:
         freeze: True if initializers that are inputs are constants.
         rewritten: True if all nodes run natively, and the compiled file holds some in other forms.
         memory_pattern: As of ``NativeSession``.
-        facts: Of the executable's description: what the files don't say.
+        facts: Those that the files don't say.
     """
 
     compiled: pathlib.Path | None
@@ -34,7 +34,7 @@ class PreparedModel:
     freeze: bool
     rewritten: bool
     memory_pattern: bool
-    facts: dict[str, Any]
+    facts: ModelFacts
 
 
 def open_prepared(
@@ -53,7 +53,7 @@ def open_prepared(
     model = load_model(file, check=check_checksum)
     if prepared.freeze:
         freeze_initializers(model)
-    executable = open_executable(
+    return open_executable(
         model,
         file if prepared.rewritten else path,
         folder=file.parent,
@@ -64,8 +64,5 @@ def open_prepared(
             trust=None if prepared.compiled else (cache.trust if cache else Trust()),
             known=known_engines(path, cache),
         ),
+        compiled=prepared.facts,
     )
-    asked = prepared.facts["asked"]
-    executable.description |= {key: fact for key, fact in prepared.facts.items() if key != "asked"}
-    executable.description["precision"]["asked"] = asked
-    return executable

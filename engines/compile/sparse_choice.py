@@ -9,9 +9,9 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from trtnode.engines.artifact.cache import engine_key
+from trtnode.engines.artifact.cache import engine_key, recall
 from trtnode.engines.artifact.compiled_model import CompiledModel
-from trtnode.engines.artifact.files import sha256_of_file, write_temporary
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.backends.build_environment import measuring_environment
 from trtnode.engines.backends.names import AUTO, NATIVE, SPARSE
 from trtnode.engines.backends.registry import Abilities, abilities_of, get_backend
@@ -52,11 +52,11 @@ def with_faster_zeros(
     options = dataclasses.replace(context.options, measure_again=False)
     key = engine_key(
         purpose="sparse choice",
-        source=sha256_of_file(context.source.path),
+        source=context.source.key,
         options=json.dumps(dataclasses.asdict(options), sort_keys=True, default=str),
         **measuring_environment(backend, native_version()),
     )
-    record = None if again or context.cache is None else context.cache.get_record(key)
+    record = None if again else recall(context.cache, key, lambda record: {"tuning": None, **record})
     if record is not None and not record.get("gains"):
         return dense
     # Native execution is no alternative to measure against: the dense model is that, or faster.

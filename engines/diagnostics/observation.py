@@ -70,8 +70,8 @@ def run_compiled(path: pathlib.Path, names: Collection[str], feeds: Values, trus
     values = (value for node in model.graph for value in node.outputs)
     model.graph.outputs.extend(v for v in values if v.name in names and v.name not in present)
     executable = open_executable(model, path, folder=path.parent, run=RunOptions(shares_cores=True, trust=trust))
-    if executable.description["rejected"]:
-        raise EngineError(executable.description["rejected"][0])
+    if executable.facts.rejected:
+        raise EngineError(executable.facts.rejected[0])
     refusals: list[str] = []
     executable.on_fallback = refusals.append
     results = executable.run(feeds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import pathlib
 import types
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
+from trtnode.engines.artifact.files import sha256_of_file
 from trtnode.engines.backends.shape_range import Profile
 from trtnode.engines.errors import AlreadyCompiledError
 from trtnode.engines.inputs.shape_profiles import check_profiles, mark_sizes
@@ -23,7 +25,7 @@ from trtnode.partitioner.passes.rewrites.apply import Wishes, rewrite_model
 logger = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceModel:
     """The model to compile.
 
@@ -36,6 +38,16 @@ class SourceModel:
     path: pathlib.Path
     origin: pathlib.Path
     runs_natively: bool = True
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Hash of the user's file, without files of external data."""
+        return sha256_of_file(self.origin)
+
+    @property
+    def key(self) -> str:
+        """Part of the keys of what is known about it."""
+        return self.sha256 if self.path == self.origin else f"{self.sha256} in its native form"
 
 
 def cleaned(

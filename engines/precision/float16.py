@@ -19,6 +19,8 @@ NUMPY_TYPES: Mapping[str, np.dtype] = {"fp16": np.dtype(np.float16), "bf16": np.
 LARGEST = 65504.0
 """Largest float16."""
 
+FIRST_NUMBERED_CAST = 6
+
 HEADROOM = 2.0
 """A value may become so many times as large as in the calibration."""
 
@@ -33,8 +35,11 @@ EXACT_OPS = frozenset(
 """Operators that stay float32. Their sums or powers leave the range of float16 although inputs and results don't, or
 they belong to a quantized operator."""
 
-SEQUENCE_OPS = frozenset("ConcatFromSequence SequenceAt SequenceConstruct SequenceInsert SplitToSequence".split())
-"""Operators of sequences, of which not all have kernels for other types. They stay float32 together."""
+FLOAT32_KERNELS = frozenset(
+    "AffineGrid ConcatFromSequence Optional OptionalGetElement SequenceAt SequenceConstruct SequenceErase"
+    " SequenceInsert SplitToSequence".split()
+)
+"""Operators that ONNX Runtime computes in float32, or fails to. Those of sequences stay so together."""
 
 Ranges = Mapping[str, tuple[float, float]]
 
@@ -60,8 +65,11 @@ def to_half(
             stay float32.
 
     Returns:
-        A new model. Operators with subgraphs, of other domains, or without a float16 form stay as they are.
+        A new model. Operators with subgraphs, of other domains, or without a float16 form stay as they are; before
+        opset 6, whose Cast takes no number, all do.
     """
+    if any(o.domain in ("", "ai.onnx") and o.version < FIRST_NUMBERED_CAST for o in model.opset_import):
+        return model
     inferred = onnx.shape_inference.infer_shapes(model)
     return _Conversion(inferred, precision, keep, ranges or {}).run()
 
@@ -128,7 +136,7 @@ class _Conversion:
     def _half_slots(self, node: onnx.NodeProto) -> tuple[frozenset[int], frozenset[int]] | None:
         """Positions of inputs and outputs that get the other type; None where the node stays as it is."""
         if (
-            node.op_type in EXACT_OPS | SEQUENCE_OPS
+            node.op_type in EXACT_OPS
             or lacks_half_kernel(node)
             or node.domain not in ("", "ai.onnx")
             or self._stays(node)
@@ -217,11 +225,13 @@ class _Conversion:
 
 
 def lacks_half_kernel(node: onnx.NodeProto) -> bool:
-    """Return whether attributes ask for what ONNX Runtime computes in float32 alone, or wrong in float16.
+    """Return whether ONNX Runtime computes a node of other types in float32 alone, or wrong in float16.
 
     Its float16 kernel of BatchNormalization in training writes into the statistics that it is given.
     """
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    if node.op_type in FLOAT32_KERNELS:
+        return True
     if node.op_type in ("ScatterElements", "ScatterND"):
         return bool(attributes.get("reduction", b"none") != b"none")
     return node.op_type == "BatchNormalization" and bool(attributes.get("training_mode", 0))

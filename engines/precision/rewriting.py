@@ -14,18 +14,25 @@ import onnx_ir as ir
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.protocols import Backend, PrecisionSupport
 from trtnode.engines.errors import PrecisionError, QuantizationError
-from trtnode.engines.precision.float16 import holds_halves, to_half
+from trtnode.engines.precision.float16 import holds_halves, lacks_half_kernel, to_half
 from trtnode.engines.precision.rules import CALIBRATED, EXACTNESS, PRECISIONS, QUANTIZED, WEIGHTS_ALONE
 from trtnode.engines.quantization.opset_raising import raised_copy
 from trtnode.engines.quantization.qdq_writer import is_quantized, quantize, scheme_for
 from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.engines.quantization.weight_blocks import store_in_blocks
+from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.segments import Segment
+from trtnode.partitioner.graph.view import Graph
 
 logger = logging.getLogger(__name__)
 
-BFLOAT16_VERSIONS = (22, 10)
-"""The first opset in which all convolutions and poolings have bfloat16, and its file format."""
+VERSIONS: Mapping[str, tuple[int, int]] = {"fp16": (7, 3), "bf16": (22, 10)}
+"""The first opset with all that is needed, and its file format: numbers in Cast, and convolutions in bfloat16."""
+
+WITHOUT_KERNEL_AT_22 = frozenset(
+    "GlobalLpPool MaxRoiPool Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike RoiAlign".split()
+)
+"""Operators that ONNX Runtime has kernels for below opset 22 alone."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +88,14 @@ class Transformed:
         model: The model with the types, and the Quantize and Dequantize operators, of its setting.
         floats: Precision to ask the library for, of nodes that aren't quantized.
         effective: The precision that the engine will compute in.
+        without_kernel: Nodes that stay float32, since nothing here or in the library computes them in less.
         is_float32: True if nothing has changed.
     """
 
     model: onnx.ModelProto
     floats: str
     effective: str
+    without_kernel: tuple[str, ...] = ()
     is_float32: bool = False
 
 
@@ -126,9 +135,15 @@ def transform(model: onnx.ModelProto, segment: Segment, setting: Setting, backen
     support = backend.precision_support()
     by_node = setting.by_node(segment)
     result = _quantized(model, segment, setting, backend)
+    without: list[str] = []
     for precision in sorted(_floats(by_node) & support.typed):
-        keep, ranges = _others(segment, by_node, precision), _ranges(setting)
-        result = to_half(_raised(result, precision), precision, keep=keep, ranges=ranges)
+        keep, ranges, raised = _others(segment, by_node, precision), _ranges(setting), raised_for(result, precision)
+        result = to_half(raised, precision, keep=keep, ranges=ranges)
+        refused = _refused_types(result, precision, backend)
+        if refused:
+            result = to_half(raised, precision, keep=[*keep, *refused], ranges=ranges)
+        asked = [node for node in segment.nodes if by_node[node.name] == precision]
+        without += [n.name for n in asked if n.op.outputs[0].name in refused or lacks_half_kernel(ir.to_proto(n.op))]
     floats_in = _hint(by_node, support)
     written = [precision for precision in _floats(by_node) & support.typed if holds_halves(result, precision)]
     typed = min(written, key=EXACTNESS.__getitem__, default=floats_in)
@@ -137,6 +152,7 @@ def transform(model: onnx.ModelProto, segment: Segment, setting: Setting, backen
         model=result,
         floats=floats_in,
         effective=next(iter(quantized), typed),
+        without_kernel=tuple(without),
         is_float32=result is model and floats_in == "fp32",
     )
 
@@ -159,12 +175,21 @@ def _quantized(model: onnx.ModelProto, segment: Segment, setting: Setting, backe
     return result
 
 
-def _raised(model: onnx.ModelProto, precision: str) -> onnx.ModelProto:
-    """Return the model at an opset whose operators have bfloat16; itself where it can't be raised, or needn't be."""
-    if precision != "bf16":
+def _refused_types(model: onnx.ModelProto, precision: str, backend: Backend) -> set[str]:
+    """Return the first outputs, under their names in float32, of nodes whose types a library refuses."""
+    found = (n for n in Graph.of(ir.from_proto(model)).nodes if n.op_type != "Cast")
+    refused = (n for n in found if backend.label(n).code == ReasonCode.UNSUPPORTED_DTYPE)
+    return {(n.op.outputs[0].name or "").removesuffix(f"__{precision}") for n in refused}
+
+
+def raised_for(model: onnx.ModelProto, precision: str) -> onnx.ModelProto:
+    """Return a model at an opset with all that a precision needs; itself where it can't be raised, or needn't be."""
+    opset, ir_version = VERSIONS[precision]
+    old = any(o.domain in ("", "ai.onnx") and o.version < opset for o in model.opset_import)
+    if not old or (precision == "bf16" and any(n.op_type in WITHOUT_KERNEL_AT_22 for n in model.graph.node)):
         return model
     try:
-        return ir.to_proto(raised_copy(model, *BFLOAT16_VERSIONS))
+        return ir.to_proto(raised_copy(model, opset, ir_version))
     except QuantizationError as error:
         logger.info("Some operators stay float32: %s", error)
         return model

@@ -12,6 +12,8 @@ from trtnode.partitioner.model.loading import view_model
 from trtnode.partitioner.model.opset_versions import keeps_its_meaning
 from trtnode.partitioner.model.values import holds_map
 
+FIRST_SCAN_WITHOUT_BATCH = 9
+
 
 def raised_copy(model: onnx.ModelProto, wanted: int, ir_version: int) -> ir.Model:
     """Copy a model, at an opset where its own is older.
@@ -47,6 +49,8 @@ def _viewed(model: onnx.ModelProto) -> ir.Model:
 
 def _converted(model: onnx.ModelProto, opset: int, wanted: int) -> onnx.ModelProto:
     try:
+        if opset < FIRST_SCAN_WITHOUT_BATCH and any(node.op_type == "Scan" for node in model.graph.node):
+            raise ValueError("Scan had a batch, which the converter keeps")
         return onnx.version_converter.convert_version(model, wanted)
     except Exception as error:  # its C++ part raises RuntimeError and others
         message = str(error).strip().splitlines()[0].rstrip(".")

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from trtnode.engines.artifact.compiled_model import answers_nan_natively, has_native_fallback, listed_reference_nodes
 from trtnode.engines.artifact.envelope import Envelope, index_sizes
 from trtnode.engines.backends.custom_operators import keeping_libraries
+from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.errors import (
@@ -32,6 +33,7 @@ from trtnode.engines.errors import (
 )
 from trtnode.engines.inputs.samples import Runner
 from trtnode.engines.inputs.signature import Signature
+from trtnode.engines.model_facts import UNCOMPILED, ModelFacts
 from trtnode.engines.precision.rules import join_precisions
 from trtnode.engines.runtime.contexts import Context, new_context
 from trtnode.engines.runtime.engine_loading import open_engine
@@ -59,8 +61,7 @@ class Executable:
         name: Of its file; empty where it has none.
         inputs: Of ``run``.
         outputs: Of ``run``.
-        description: Facts for metadata: engine, segments, native nodes, operators of nodes in onnx.reference, precision
-            asked and effective, fallback.
+        facts: Where its nodes run, and what its compilation found.
         on_fallback: Called with a short reason for each request that is answered natively instead of by engines.
         on_loss: Called with a sentence when the device of the engines can't be used any more in this process.
         nan_natively: True if a request whose inputs hold NaN or infinity is answered natively; engines may lose them.
@@ -74,21 +75,18 @@ class Executable:
         signature: Signature,
         plan: LoadedPlan | None,
         open_native: Callable[[], Runner],
-        description: dict[str, Any],
+        facts: ModelFacts,
         keep_kernels: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = ""
         self.inputs = signature.inputs
         self.outputs = signature.outputs
-        self.description = description
         self.on_fallback: Callable[[str], None] = lambda _: None
         self.on_loss: Callable[[str], None] = lambda _: None
         self.nan_natively = True
         self.keep_kernels = keep_kernels
         self.texts: TextGuard | None = None
-        self._finite_checks = (
-            finite_checks(signature.inputs) if plan is not None and description["native_fallback"] else ()
-        )
+        self._finite_checks = finite_checks(signature.inputs) if plan is not None and facts.native_fallback else ()
         self._signature = signature
         self._plan = plan
         self._open_native = open_native
@@ -99,7 +97,8 @@ class Executable:
             self._native = open_native()
         else:
             self._idle.append(new_context(plan))
-        description["reference_nodes"] = referred = operators_in_reference(plan, self._native)
+        referred = operators_in_reference(plan, self._native)
+        self.facts = dataclasses.replace(facts, reference_nodes=referred)
         if referred:
             logger.warning(
                 "onnx.reference, which is slow, runs %s: neither ONNX Runtime nor an engine has a kernel for that",
@@ -107,11 +106,11 @@ class Executable:
             )
 
     def __repr__(self) -> str:
-        facts, interface = self.description, (self.inputs, self.outputs)
-        engines = f"{counted(facts['segments'], 'segment')} of {facts['engine']} in {facts['precision']['effective']}, "
+        facts, interface = self.facts, (self.inputs, self.outputs)
+        engines = f"{counted(facts.segments, 'segment')} of {facts.engine} in {facts.precision}, "
         return (
-            f"<Executable {self.name}: {engines if facts['segments'] else ''}"
-            f"{counted(facts['native_nodes'], 'native node')}; "
+            f"<Executable {self.name}: {engines if facts.segments else ''}"
+            f"{counted(facts.native_nodes, 'native node')}; "
             f"{' -> '.join(', '.join(f'{s.name} {describe(s)}' for s in specs) for specs in interface)}>"
         )
 
@@ -184,7 +183,7 @@ class Executable:
 
     def _answer_replaced(self, name: str, feeds: Mapping[str, Any], outputs: Sequence[str] | None) -> dict[str, Any]:
         problem = f"Its engines hold the default of input {name!r} as a constant, and the request gives another value."
-        if not self.description["native_fallback"]:
+        if not self.facts.native_fallback:
             raise InvalidInputError(f"{problem} There is no native path to answer instead; leave the input out.")
         return self._fall_back(OutOfRangeError("replaced_initializer", problem), feeds, outputs)
 
@@ -228,6 +227,7 @@ def open_executable(
     use_engines: bool = True,
     only: Collection[str] | None = None,
     run: RunOptions = ALONE,
+    compiled: ModelFacts = UNCOMPILED,
 ) -> Executable:
     """Load a compiled model, or one without any TrtNode.
 
@@ -238,6 +238,7 @@ def open_executable(
         use_engines: False leaves all engines alone.
         only: Names of the TrtNodes whose engines are loaded; None loads all.
         run: Options of the model.
+        compiled: What its compilation found: precision asked, report, memory plan, engines that were refused before.
 
     Returns:
         An executable that uses every engine that fits this machine. One that doesn't is replaced by its function's
@@ -268,8 +269,8 @@ def open_executable(
             logger.warning("All nodes run natively: the native stages can't be loaded (%s)", error)
     whole = dataclasses.replace(run, shares_cores=run.shares_cores or plan is not None)
     open_whole = keeping_libraries(whole_opener(graph, native, whole))
-    described = _describe(graph, envelopes if plan else {}, rejected)
-    executable = Executable(signature, plan, open_whole, described, keep)
+    facts = _facts_of(graph, envelopes if plan else {}, rejected, compiled)
+    executable = Executable(signature, plan, open_whole, facts, keep)
     executable.name = native.name
     executable.texts = TextGuard.of(model, native, run.apart)
     executable.nan_natively = answers_nan_natively(model)
@@ -351,18 +352,25 @@ def _native_nodes(graph: Graph, node: Node) -> int:
     return 1 if function is None else len(function)
 
 
-def _describe(graph: Graph, envelopes: Mapping[str, Envelope], rejected: list[str]) -> dict[str, Any]:
+def _facts_of(
+    graph: Graph, envelopes: Mapping[str, Envelope], rejected: Sequence[str], compiled: ModelFacts
+) -> ModelFacts:
     first = next(iter(envelopes.values()), None)
-    return {
-        "engine": first.backend if first else "native",
-        "segments": len(envelopes),
-        "native_nodes": sum(_native_nodes(graph, node) for node in graph.nodes if node.name not in envelopes),
-        "precision": {
-            "asked": next((e.precision_asked for e in envelopes.values() if e.precision_asked != "fp32"), "fp32"),
-            "effective": join_precisions(e.precision_effective for e in envelopes.values()) or "fp32",
-        },
-        "rejected": rejected,
-        "unchecked": sum(e.is_unchecked for e in envelopes.values()),
-        "native_fallback": has_native_fallback(graph.model),
-        "index_sizes": index_sizes(envelopes.values()),
-    }
+    unchecked = sum(e.is_unchecked for e in envelopes.values())
+    asked = next((e.precision_asked for e in envelopes.values() if e.precision_asked != "fp32"), "fp32")
+    report = compiled.report
+    if report is not None and envelopes and not unchecked:
+        report = {key: value for key, value in report.items() if key != "checked"}
+    return dataclasses.replace(
+        compiled,
+        engine=first.backend if first else NATIVE,
+        segments=len(envelopes),
+        native_nodes=sum(_native_nodes(graph, node) for node in graph.nodes if node.name not in envelopes),
+        precision_asked=compiled.precision_asked or asked,
+        precision=join_precisions(e.precision_effective for e in envelopes.values()) or "fp32",
+        rejected=tuple(dict.fromkeys((*compiled.rejected, *rejected))),
+        unchecked=unchecked,
+        native_fallback=has_native_fallback(graph.model),
+        index_sizes=index_sizes(envelopes.values()),
+        report=report,
+    )

@@ -11,7 +11,7 @@ import logging
 import pathlib
 from collections.abc import Callable, Mapping
 
-from trtnode.engines.artifact.cache import EngineCache, builder_version, engine_key
+from trtnode.engines.artifact.cache import EngineCache, builder_version, engine_key, recall
 from trtnode.engines.artifact.envelope import Device, Envelope
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.backends.build_environment import build_environment
@@ -48,9 +48,8 @@ class KnownEngines:
         if self._cache is None or not backend.on_cpu:
             return backend.device()
         key = engine_key(kind="device", processor=processor_name(), **build_environment(backend))
-        record = self._cache.get_record(key)
-        if record is not None and record.keys() == {field.name for field in dataclasses.fields(Device)}:
-            return Device(**record)
+        if (known := self._cache.recall(key, lambda record: Device(**record))) is not None:
+            return known
         device = backend.device()
         self._cache.put_record(key, dataclasses.asdict(device))
         return device
@@ -82,8 +81,7 @@ class KnownEngines:
 
     def _recall(self, envelope: Envelope) -> str | None:
         """Return what was found before: a problem, or nothing; None where nobody has looked."""
-        record = self._cache.get_record(_key("comparison", envelope)) if self._cache else None
-        return None if record is None else str(record.get("problem", ""))
+        return recall(self._cache, _key("comparison", envelope), lambda record: str(record["problem"]))
 
     def _compare_now(self, graph: Graph, engines: Mapping[str, Envelope]) -> dict[str, str]:
         try:

@@ -137,8 +137,8 @@ def measure_accuracy(compiled: pathlib.Path, evaluation: EvaluationData, budget:
     """
     native = NativeSession(evaluation.source, name=str(evaluation.source))
     executable = open_executable(load_model(compiled), compiled, folder=compiled.parent, run=SHARED)
-    if executable.description["rejected"]:
-        raise ExecutionError("; ".join(executable.description["rejected"]))
+    if executable.facts.rejected:
+        raise ExecutionError("; ".join(executable.facts.rejected))
     fallbacks: list[str] = []
     executable.on_fallback = fallbacks.append
     comparison = Comparison(budget)

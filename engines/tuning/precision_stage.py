@@ -19,7 +19,7 @@ from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build.builder import BuiltPartition, EngineBuilder
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.errors import EngineError, PrecisionError
+from trtnode.engines.errors import PrecisionError
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.precision.accuracy_budget import adapted
 from trtnode.engines.precision.options import FEWEST_SAMPLES, Calibration
@@ -234,13 +234,15 @@ class PrecisionStage:
     def _report(self, accepted: AcceptedPlan, tried: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         budget = {name: limit for name, limit in dataclasses.asdict(self._options.budget).items() if limit is not None}
         table = self._table
+        engines = accepted.built.engines.values()
         return {
             "asked": self._options.precision,
-            "effective": effective_precision(accepted.built.engines.values()),
+            "effective": effective_precision(engines),
             "rules": [str(rule) for rule in self._options.precision_rules],
             "budget": budget,
             "figures": None if accepted.figures is None else accepted.figures.as_json(),
             "moved_back": list(accepted.moved_back),
+            "without_kernel": [name for engine in engines for name in self._builder.without_kernel(engine)],
             "quantized_already": self._quantized,
             **({"evaluated_on": REWRITTEN} if self._context.unchecked else {}),
             "segments": [
@@ -271,22 +273,17 @@ class PrecisionStage:
             samples=sha256_of_file(samples) if samples else "",
             **measuring_environment(self._context.backend, native_version(), options.build),
         )
-        record = self._context.cache.get_record(self._key)
-        if record is None:
-            return False
-        try:
-            plan = {str(name): str(precision) for name, precision in record["plan"].items()}
-            if not EXACTNESS.keys() >= set(plan.values()):
-                raise ValueError("it has an unknown precision")
-            if record["table"] is not None:
-                path = self._context.folder / "ranges.json"
-                path.write_text(record["table"], encoding="utf-8")
-                self._table = CalibrationTable.load(path, model=None)
-            self.figures = {**record["precision"]}
-        except (EngineError, ValueError, KeyError, TypeError, AttributeError) as error:
-            logger.warning("Ignoring a damaged record of a precision search: %s", error)
-            return False
-        self._plan, self._recalled = plan, True
+        return self._context.cache.recall(self._key, self._take_over) or False
+
+    def _take_over(self, record: Mapping[str, Any]) -> bool:
+        plan = {str(name): str(precision) for name, precision in record["plan"].items()}
+        if not EXACTNESS.keys() >= set(plan.values()):
+            raise ValueError("it has an unknown precision")
+        if record["table"] is not None:
+            path = self._context.folder / "ranges.json"
+            path.write_text(record["table"], encoding="utf-8")
+            self._table = CalibrationTable.load(path, model=None)
+        self.figures, self._plan, self._recalled = {**record["precision"]}, plan, True
         return True
 
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from trtnode.engines.artifact.cache import engine_key
+from trtnode.engines.artifact.cache import engine_key, recall
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.files import sha256_of_file, write_temporary
 from trtnode.engines.backends.build_environment import measuring_environment
@@ -93,15 +93,12 @@ class Tuner:
         if not self._rounds_left or self._context.cache is None:
             return partition
         self._key = self._verdict_key(partition, self._context.options)
-        record = None if self._context.options.measure_again else self._context.cache.get_record(self._key)
-        if record is None:
+        if self._context.options.measure_again:
             return partition
-        try:
-            verdicts = {name: Verdict(ReasonCode(c), str(d)) for name, (c, d) in record["demoted"].items()}
-            figures = {**record["tuning"]}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            logger.warning("Ignoring a damaged tuning verdict: %s", error)
+        known = self._context.cache.recall(self._key, lambda record: (read_demoted(record), {**record["tuning"]}))
+        if known is None:
             return partition
+        verdicts, figures = known
         if not verdicts.keys() <= {node.name for node in partition.graph.nodes}:
             return partition
         self.figures, self._rounds_left, self._key = figures, 0, ""
@@ -110,16 +107,13 @@ class Tuner:
     def _measured_otherwise(self, partition: Partition) -> Mapping[str, Any] | None:
         """Return the figures of an earlier compilation that has measured all these engines and was to choose."""
         options = dataclasses.replace(self._context.options, all_engines=False, measure=True)
-        cache = self._context.cache
-        record = cache.get_record(self._verdict_key(partition, options)) if cache is not None else None
-        try:
-            tuning = record["tuning"] if record is not None else {"candidates": ()}
-            same = (c for c in tuning["candidates"] if c["name"] == ALL_ENGINES)
+
+        def read(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+            same = (c for c in record["tuning"]["candidates"] if c["name"] == ALL_ENGINES)
             whole = any(len(c["segments"]) == len(partition.segments) for c in same)
-            return {**tuning, "chosen": ALL_ENGINES} if whole else None
-        except (KeyError, TypeError) as error:
-            logger.warning("Ignoring a damaged tuning verdict: %s", error)
-            return None
+            return {**record["tuning"], "chosen": ALL_ENGINES} if whole else None
+
+        return recall(self._context.cache, self._verdict_key(partition, options), read)
 
     def find_slow_nodes(self, partition: Partition, compiled: CompiledModel) -> dict[str, Verdict]:
         """Measure a compiled model, or estimate it, and list the nodes whose engines don't make it faster.
@@ -174,8 +168,7 @@ class Tuner:
             demoted: Every node that this compilation has taken out of engines, for any reason.
         """
         if self._context.cache is not None and self._key and self.figures is not None:
-            reasons = {name: [verdict.code, verdict.detail] for name, verdict in demoted.items()}
-            self._context.cache.put_record(self._key, {"demoted": reasons, "tuning": self.figures})
+            self._context.cache.put_record(self._key, {**demoted_as_json(demoted), "tuning": self.figures})
 
     def _subject(self, partition: Partition, compiled: CompiledModel) -> timing.Subject:
         options, path = self._context.options, self._context.folder / "measured.onnx"
@@ -267,12 +260,22 @@ class Tuner:
         samples = self._context.options.check_inputs
         return engine_key(
             purpose="tuning",
-            source=sha256_of_file(self._context.source.path),
+            source=self._context.source.key,
             segments=json.dumps([[node.name for node in s.nodes] for s in partition.segments]),
             samples=sha256_of_file(samples) if samples else "",
             options=json.dumps(dataclasses.asdict(options), sort_keys=True, default=str),
             **measuring_environment(self._context.backend, native_version()),
         )
+
+
+def demoted_as_json(demoted: Mapping[str, Verdict]) -> dict[str, Any]:
+    """Return nodes that were taken out of engines, and why, as JSON values for the cache."""
+    return {"demoted": {name: [verdict.code, verdict.detail] for name, verdict in demoted.items()}}
+
+
+def read_demoted(record: Mapping[str, Any]) -> dict[str, Verdict]:
+    """Read what ``demoted_as_json`` has written."""
+    return {name: Verdict(ReasonCode(code), str(detail)) for name, (code, detail) in record["demoted"].items()}
 
 
 def _kept(candidates: Sequence[Candidate]) -> dict[str, tuple[str, ...]]:

@@ -44,7 +44,15 @@ def _may_fold(conv: ir.Node, norm: ir.Node) -> bool:
         and len([v for v in norm.outputs if v.name]) == 1
         and not norm.attributes.get_int("training_mode", 0)
         and all(v is not None and is_constant(v) for v in (*conv.inputs[1:], *norm.inputs[1:]))
+        and _is_by_channel(conv, norm)
     )
+
+
+def _is_by_channel(conv: ir.Node, norm: ir.Node) -> bool:
+    """Return whether bias and statistics have one number a channel; runtimes refuse what would be broadcast."""
+    weight = tensor_of(conv.inputs[1]).shape
+    channels = weight[CHANNEL_AXES[conv.op_type]] if len(weight) > 2 else None
+    return all(list(tensor_of(value).shape) == [channels] for value in (*conv.inputs[2:], *norm.inputs[1:]))
 
 
 def _differs(conv: ir.Node, norm: ir.Node) -> bool:

@@ -188,12 +188,18 @@ Inputs = Sequence[Elements | None]
 
 def _shape(op: ir.Node, _: Inputs) -> Elements | None:
     value = op.inputs[0]
-    shape = None if value is None else dimensions(value)
+    shape = None if value is None or _is_measured_alone(value) else dimensions(value)
     if shape is None:
         return None
     start, end = op.attributes.get_int("start", 0), op.attributes.get_int("end", len(shape))
     sizes = [d if isinstance(d, int) else UNKNOWN for d in shape]
     return np.array(sizes[slice(start, end)], dtype=object)
+
+
+def _is_measured_alone(value: ir.Value) -> bool:
+    """Return whether only shapes are read of a node's result. The node would go, with the sizes that it refuses."""
+    is_read = value.is_graph_output() or any(op.op_type not in ("Shape", "Size") for op in value.consumers())
+    return value.producer() is not None and not is_read
 
 
 def _gather(op: ir.Node, inputs: Inputs) -> Elements | None:

@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from trtnode.partitioner.model.new_values import add_constant, new_names
-from trtnode.partitioner.model.values import all_nodes
+from trtnode.partitioner.model.values import Dimension, all_nodes, dimensions
 from trtnode.partitioner.passes.shape_inference import infer_shapes
+from trtnode.partitioner.passes.shape_sources import infer_types
 
 CONTRIB_DOMAIN = "com.microsoft"
 
@@ -53,11 +55,39 @@ def replace_fused_convolutions(model: ir.Model) -> None:
     """Replace FusedConv, in place, by the nodes that ONNX Runtime has joined: ``activation(Conv(x, w, b) + z)``.
 
     Files that ONNX Runtime has optimized hold such nodes. Engines don't know them, and no types behind them can be
-    inferred. ONNX Runtime joins the nodes again.
+    inferred. ONNX Runtime joins the nodes again. FusedConv refuses a z of another shape, which Add would broadcast, so
+    the shapes must be known to be the same.
     """
-    for op in list(all_nodes(model.graph)):
-        if op.op_type == "FusedConv" and op.domain == CONTRIB_DOMAIN and _activation(op) is not None:
+    names_agree = len(model.graph.inputs) == 1  # of several inputs, sizes of one name may differ in a request
+    while known := [op for op in _fused(model) if _activation(op) is not None and _adds_alike(op, names_agree)]:
+        for op in known:
             _separate(op)
+        infer_shapes(model)
+
+
+def _fused(model: ir.Model) -> Iterator[ir.Node]:
+    return (op for op in all_nodes(model.graph) if op.op_type == "FusedConv" and op.domain == CONTRIB_DOMAIN)
+
+
+def _adds_alike(op: ir.Node, names_agree: bool) -> bool:
+    added = op.inputs[3] if len(op.inputs) > 3 else None
+    if added is None:
+        return True
+    sizes = dimensions(added)
+    known = sizes is not None and all(isinstance(size, int) or (names_agree and size) for size in sizes)
+    return known and sizes == _convolved(op)
+
+
+def _convolved(op: ir.Node) -> tuple[Dimension, ...] | None:
+    """Return the shape of a convolution's result before anything is added."""
+    assert op.graph is not None
+    node = ir.serde.serialize_node(op)
+    kept = [attribute for attribute in node.attribute if attribute.name in CONV_ATTRIBUTES]
+    conv = onnx.helper.make_node("Conv", node.input[:3], ["y"])
+    conv.attribute.extend(kept)
+    found = infer_types(conv, op.inputs[:3], op.graph.opset_imports.get("", 0)).get("y")
+    shape = None if found is None else ir.serde.deserialize_type_proto_for_shape(found)
+    return None if shape is None else tuple(d if isinstance(d, int) else d.value for d in shape)
 
 
 def _activation(op: ir.Node) -> tuple[str, Mapping[str, float]] | None:

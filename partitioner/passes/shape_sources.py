@@ -6,7 +6,7 @@ Labels and shapes to build for follow from them, but no value that the model com
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -118,21 +118,25 @@ def _infer(op: ir.Node) -> Mapping[str, onnx.TypeProto]:
     """Infer the types of one node's outputs by ONNX's rules, from those of its inputs."""
     if op.domain or op.graph is None or has_subgraphs(op):
         return {}
-    opset = op.version or op.graph.opset_imports.get("", 0)
-    given = [value for value in dict.fromkeys(op.inputs) if value is not None and value.name]
+    return infer_types(ir.serde.serialize_node(op), op.inputs, op.version or op.graph.opset_imports.get("", 0))
+
+
+def infer_types(node: onnx.NodeProto, inputs: Sequence[ir.Value | None], opset: int) -> Mapping[str, onnx.TypeProto]:
+    """Infer the types of the outputs of a node of ONNX's own domain that reads values; none where a rule fails."""
+    given = [value for value in dict.fromkeys(inputs) if value is not None and value.name]
     if any(value.type is None for value in given):
         return {}
     constants = [v for v in given if is_constant(v) and v.const_value and v.const_value.size <= MAX_ELEMENTS]
     try:
         return onnx.shape_inference.infer_node_outputs(
-            onnx.defs.get_schema(op.op_type, opset, ""),
-            ir.serde.serialize_node(op),
+            onnx.defs.get_schema(node.op_type, opset, ""),
+            node,
             {value.name or "": serialize_value(value).type for value in given},
             {value.name or "": serialize_constant(value) for value in constants},
             opset_imports=[onnx.OperatorSetIdProto(domain="", version=opset)],
         )
     except Exception as error:  # the schema, the checker of deprecated operators, and each rule raise their own
-        logger.debug("ONNX infers nothing for %s: %s", op.op_type, error)
+        logger.debug("ONNX infers nothing for %s: %s", node.op_type, error)
         return {}
 
 

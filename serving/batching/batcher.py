@@ -43,6 +43,9 @@ class _Work(NamedTuple):
 class DynamicBatcher:
     """Answers the requests of one model in batches. Thread-safe."""
 
+    has_room = False
+    """A request waits for others."""
+
     def __init__(
         self,
         run: Run,

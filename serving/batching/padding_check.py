@@ -92,7 +92,7 @@ class PaddingCheck:
         padded = [self._lengths.padded(one.feeds, bucket, fill) for one in group]
         rows = [len(next(iter(one.values()))) for one in padded]
         results = self._run({key: np.concatenate([one[key] for one in padded]) for key in padded[0]})
-        exact = self._executable.description["precision"]["effective"] == "fp32"
+        exact = self._executable.facts.precision == "fp32"
         for one, part in zip(group, split(results, rows) if len(group) > 1 else [results], strict=True):
             for output, found in self._lengths.cut(part, one.length).items():
                 if difference := _difference(one.results[output], found, exact=exact):
@@ -143,10 +143,10 @@ class PaddingCheck:
         Engines without such knowledge aren't asked for more than 1: what they can't answer would run natively, which
         takes the memory of the whole model once more.
         """
-        facts = self._executable.description
-        known = facts.get("index_sizes", {}).get(name)
+        facts = self._executable.facts
+        known = facts.index_sizes.get(name)
         tensor = self._signature.inputs[name]
-        if known is not None or facts["segments"] or tensor.datatype.numpy.kind == "b":
+        if known is not None or facts.segments or tensor.datatype.numpy.kind == "b":
             return 1 if known is None else known - 1
         limit = min(MOST_INDICES, int(np.iinfo(tensor.datatype.numpy).max))
 

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     console = open_console()
     for name, value in results.items():
         console.print(f"{name}: {value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else name)
-    console.print(f"{milliseconds:.2f} ms, {counted(executable.description['segments'], 'engine segment')}")
+    console.print(f"{milliseconds:.2f} ms, {counted(executable.facts.segments, 'engine segment')}")
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from trtnode.engines.backends.stage_times import StageTime
+from trtnode.engines.model_facts import ModelFacts
 from trtnode.partitioner.graph.view import TensorSpec
 
 Run = Callable[[Mapping[str, np.ndarray], Sequence[str] | None, list[StageTime] | None], Mapping[str, np.ndarray]]
@@ -27,10 +28,8 @@ class ServedExecutable(Protocol):
         """Of ``run``."""
         ...
 
-    @property
-    def description(self) -> dict[str, Any]:
-        """Facts for metadata."""
-        ...
+    facts: ModelFacts
+    """Where its nodes run, and what its compilation found."""
 
     def run(
         self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, times: list[StageTime] | None = None

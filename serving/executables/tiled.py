@@ -65,7 +65,7 @@ class TiledExecutable:
         Raises:
             PipelineError: The model isn't one from images to images, or the settings don't fit it.
         """
-        self.description = executable.description
+        self.facts = executable.facts
         self.model = executable
         self._config = config
         self._layout = layout

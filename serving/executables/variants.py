@@ -76,7 +76,7 @@ def choose(model: str, variants: Sequence[Variant], measured: Mapping[str, Laten
     chosen = held[0] if held else min(variants, key=lambda one: measured[one.name].p95_ms)
     told = ", ".join(f"{name} {one.p95_ms:.3g} ms" for name, one in measured.items()) or "none"
     logger.info("Model %r: variant %r answers; measured: %s", model, chosen.name, told)
-    chosen.executable.description["variants"] = [
+    figures = [
         {
             "name": one.name,
             "quality": one.quality,
@@ -86,6 +86,7 @@ def choose(model: str, variants: Sequence[Variant], measured: Mapping[str, Laten
         }
         for one in variants
     ]
+    chosen.executable.facts = dataclasses.replace(chosen.executable.facts, variants=figures)
     return chosen
 
 
@@ -110,7 +111,7 @@ def measure(
     """
     shapes = {name: [str(array.dtype), array.shape] for name, array in feeds.items()}
     key = engine_key(purpose="variants", shapes=repr(shapes), at_once=str(at_once), **parts)
-    known = _recall(cache, key)
+    known = cache.recall(key, lambda record: {name: Latency(**fields) for name, fields in record.items()})
     if known is not None and known.keys() == {one.name for one in variants}:
         return known
     try:
@@ -121,15 +122,6 @@ def measure(
     found = {name: Latency(float(np.median(times)), float(np.percentile(times, 95))) for name, times in turns.items()}
     cache.put_record(key, {name: dataclasses.asdict(one) for name, one in found.items()})
     return found
-
-
-def _recall(cache: EngineCache, key: str) -> Mapping[str, Latency] | None:
-    record = cache.get_record(key)
-    try:
-        return None if record is None else {name: Latency(**fields) for name, fields in record.items()}
-    except TypeError as error:
-        logger.warning("Ignoring damaged figures of variants: %s", error)
-        return None
 
 
 def _time(

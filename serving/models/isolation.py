@@ -28,6 +28,7 @@ from trtnode.engines.compile.prepare import prepare_file, prepare_model
 from trtnode.engines.compile.prepared import PreparedModel, open_prepared
 from trtnode.engines.errors import EngineError, OutOfMemoryError, WorkerError, WorkerTimeoutError
 from trtnode.engines.inputs.source_copies import SourceCopies, SourceCopy, held, named_as
+from trtnode.engines.model_facts import ModelFacts
 from trtnode.engines.precision.options import Calibration
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.runtime.options import RunOptions
@@ -177,7 +178,7 @@ class IsolatedLoading:
             stays = place is not None and (_has_sidecars(place) or outcome.source.is_relative_to(place))
             if stays:
                 weakref.finalize(executable, cleaning.pop_all().close)  # it may open them later
-            if key is not None and not is_provisional((outcome.prepared.facts["report"] or {}).get("tuning")):
+            if key is not None and not is_provisional(outcome.prepared.facts.tuning):
                 self._keep(key, outcome, executable, whole=not (stays or _reads_other_data(job.config)))
         return executable if source is None else _holding(executable, source)
 
@@ -192,11 +193,12 @@ class IsolatedLoading:
         try:
             kept = record["prepared"]
             compiled = self._cache.content_file(key) if kept["compiled"] else None
-            prepared = PreparedModel(**{**kept, "compiled": compiled})
+            facts = ModelFacts(**kept["facts"])
+            prepared = PreparedModel(**{**kept, "compiled": compiled, "facts": facts})
             executable = open_prepared(source, prepared, self._cache, _allowed(run, job.config.options))
         except (KeyError, TypeError, EngineError, PartitionError):
             return None
-        if executable.description["segments"] != record["segments"]:
+        if executable.facts.segments != record["segments"]:
             executable.close()
             return None
         return executable
@@ -206,10 +208,10 @@ class IsolatedLoading:
         fields: dict[str, Any] = {"files": dict(outcome.files)}
         compiled = outcome.prepared.compiled
         if whole and (compiled is None or compiled.stat().st_size <= KEPT_BYTES):
-            prepared = dataclasses.asdict(outcome.prepared)
-            facts = {**prepared["facts"], "engines_built": 0}
-            fields["prepared"] = {**prepared, "facts": facts, "compiled": compiled is not None}
-            fields["segments"] = executable.description["segments"]
+            facts = dataclasses.replace(outcome.prepared.facts, engines_built=0)
+            prepared = dataclasses.asdict(dataclasses.replace(outcome.prepared, facts=facts))
+            fields["prepared"] = {**prepared, "compiled": compiled is not None}
+            fields["segments"] = executable.facts.segments
         content = compiled.read_bytes() if compiled is not None and "prepared" in fields else None
         self._cache.put_record(key, fields, engine=content)
 
@@ -218,17 +220,13 @@ class IsolatedLoading:
 
     def _record(self, key: str, config: ModelConfig) -> Mapping[str, Any] | None:
         """Return what is known of a file that was loaded before, with the same data beside it; None of any other."""
-        record = self._cache.get_record(key)
-        try:
-            if record is not None and all(
-                sha256_of_file(config.path.parent / name) == digest
-                for name, digest in record["files"].items()
-                if name != config.path.name  # whose hash is in the key
-            ):
-                return record
-        except (OSError, KeyError, AttributeError, TypeError):
-            pass
-        return None
+
+        def read(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
+            beside = {name: digest for name, digest in record["files"].items() if name != config.path.name}
+            same = all(sha256_of_file(config.path.parent / name) == digest for name, digest in beside.items())
+            return record if same else None  # the hash of the file itself is in the key
+
+        return self._cache.recall(key, read)
 
     def _prepare(self, job: LoadJob, folder: pathlib.Path | None) -> Outcome:
         worker = self._take()
@@ -339,7 +337,7 @@ def _prepared(job: LoadJob, path: pathlib.Path, files: Mapping[str, str], folder
 
 def _holding(executable: Executable, source: SourceCopy) -> Executable:
     """Keep the copy of a model as long as its executable, which may open it later."""
-    executable.description["file"] = str(source.path)
+    executable.facts = dataclasses.replace(executable.facts, source=source.path)
     weakref.finalize(executable, source.close)
     return executable
 

@@ -9,39 +9,26 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.errors import EngineError
+from trtnode.engines.model_facts import UNCOMPILED, ModelFacts
 from trtnode.engines.process_memory import resident_bytes
-from trtnode.engines.runtime.executor import Executable
 from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.wording import counted
-from trtnode.serving.batching.axis_check import dependent_rows, no_batch_axis
-from trtnode.serving.batching.batcher import DynamicBatcher
-from trtnode.serving.batching.length_batches import LengthBatches
-from trtnode.serving.batching.lengths import Lengths, lengths_of
-from trtnode.serving.batching.padding_check import PaddingCheck
 from trtnode.serving.batching.queued_request import Then
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import ServingError, UnavailableError
-from trtnode.serving.executables.interface import Run, ServedExecutable
-from trtnode.serving.executables.tiled import TiledExecutable
-from trtnode.serving.models.image_decoder import ImageDecoder
-from trtnode.serving.models.instance_pool import InstancePool
-from trtnode.serving.models.interface_check import served_signature, tell_of_untold
-from trtnode.serving.models.pipelines import image_decoders
-from trtnode.serving.models.warmup import warm_lengths, warm_up
+from trtnode.serving.executables.interface import ServedExecutable
+from trtnode.serving.models.loaded_model import LoadedModel, ModelOpener, answering_variant
 from trtnode.serving.protocol.request_cache import RequestCache
 from trtnode.serving.protocol.wire_signature import MESSAGE_BYTES, WireSignature, WireTensor
 from trtnode.serving.schema.model import OPTIONS, BatchingConfig, ModelConfig
 from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
 from trtnode.serving.threads.brevity import Brevity
-from trtnode.serving.threads.cpu_affinity import placed
-from trtnode.serving.triton.conversion import triton_config
-from trtnode.serving.triton.wire import Reshapes, as_clients_see
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +57,7 @@ class Servable:
         counts: What happened to it.
         brevity: Which of its requests take a moment.
         interim: Whether it answers natively only until its engines are built.
+        facts: Facts of the model; None until it is loaded.
     """
 
     def __init__(
@@ -107,18 +95,20 @@ class Servable:
             options = dataclasses.replace(config.options, engine=NATIVE)
             self._config = config.model_copy(update={OPTIONS: options, "variants": config.best_variant()})
         self._on_loss = on_loss
-        self._message_bytes = message_bytes
+        self._opener = ModelOpener(
+            config=self._config,
+            counts=counts,
+            version=version,
+            message_bytes=message_bytes,
+            interim=interim,
+            on_loss=self._lose,
+        )
         self._files = files
         self._users: set[object] = set()
         self._retired = False
         self._unused = threading.Event()
-        self._executable: ServedExecutable | None = None
-        self._runner: InstancePool | DynamicBatcher | None = None
-        self._facts: Mapping[str, Any] = {}
-        self._cache: RequestCache | None = None
-        self._all_outputs: Sequence[WireTensor] | None = None
-        self._images: Mapping[str, ImageDecoder] = {}
-        self._reshapes = Reshapes.of(triton_config(config))
+        self.facts: ModelFacts | None = None
+        self._loaded: LoadedModel | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -132,9 +122,13 @@ class Servable:
         Raises:
             UnavailableError: The model isn't ready.
         """
-        if self._cache is None:
+        return self._open_model.cache
+
+    @property
+    def _open_model(self) -> LoadedModel:
+        if self._loaded is None:
             raise UnavailableError(f"model {self.name!r} is not ready ({self.state})")
-        return self._cache
+        return self._loaded
 
     @property
     def signature(self) -> WireSignature:
@@ -158,8 +152,12 @@ class Servable:
     @property
     def platform(self) -> str:
         """The engine of the model, in the form of Triton's platform names."""
-        engine = self._facts.get("engine", "native")
-        return "onnxruntime_onnx" if engine == "native" else f"{engine}_onnx"
+        return "onnxruntime_onnx" if self.engine == NATIVE else f"{self.engine}_onnx"
+
+    @property
+    def engine(self) -> str:
+        """The library of its engines."""
+        return self.facts.engine if self.facts else NATIVE
 
     @property
     def instances(self) -> int:
@@ -169,27 +167,21 @@ class Servable:
     @property
     def batching(self) -> BatchingConfig | None:
         """The configuration of batching; None if they run one by one."""
-        return self._config.batching if isinstance(self._runner, DynamicBatcher) else None
+        return self._loaded.batching if self._loaded else None
 
     @property
     def config(self) -> ModelConfig:
         """Its configuration; the path is that of its file, of several variants that of the one that was chosen."""
-        return self._config
+        return self._loaded.config if self._loaded else self._config
 
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """Facts of the executable about itself; empty until it is loaded."""
-        return self._facts
-
-    def variants(self) -> list[dict[str, Any]]:
+    def variants(self) -> Sequence[Mapping[str, Any]]:
         """Return the variants of the model with their figures, the best quality first; none where it has none."""
-        found: list[dict[str, Any]] = self._facts.get("variants", [])
-        return found
+        return self.facts.variants if self.facts else ()
 
     @property
     def variant(self) -> str:
         """The name of the variant that answers; empty for a model without variants."""
-        return next((str(one["name"]) for one in self.variants() if one["answers"]), "")
+        return answering_variant(self.facts)
 
     def trace_facts(self) -> dict[str, str]:
         """Return the attributes of the spans of its requests."""
@@ -198,14 +190,13 @@ class Servable:
 
     def parameters(self) -> dict[str, str]:
         """Return facts of the loaded model for its configuration on the wire."""
-        facts = self._facts
-        variants = self.variants()
+        facts, variants = self.facts or UNCOMPILED, self.variants()
         return {
             **({"variants": json.dumps(variants)} if variants else {}),
-            "engine": str(facts.get("engine", "native")),
-            "segments": str(facts.get("segments", 0)),
-            "native_nodes": str(facts.get("native_nodes", 0)),
-            "precision": str(facts["precision"]["effective"]) if facts else "",
+            "engine": facts.engine,
+            "segments": str(facts.segments),
+            "native_nodes": str(facts.native_nodes),
+            "precision": facts.precision if self.facts else "",
         }
 
     def load(self, loader: Loader) -> None:
@@ -214,9 +205,9 @@ class Servable:
         try:
             before = _resident_bytes()
             executable = loader(self._config)
-            self._open(executable)
-            executable.description["resident_bytes"] = max(0, _resident_bytes() - before)
-            self.counts.describe(executable.description)
+            self._loaded = self._opener.open(executable)
+            self.facts = executable.facts
+            self.counts.describe(executable.facts, max(0, _resident_bytes() - before))
         except (EngineError, PartitionError, ServingError) as error:
             self.fail(str(error))
             return
@@ -226,7 +217,7 @@ class Servable:
             return
         self.state = State.READY
         spent = time.monotonic() - started
-        logger.info("Loaded model %r version %s in %.1f s: %s", self.name, self.version, spent, _summary(self._facts))
+        logger.info("Loaded model %r version %s in %.1f s: %s", self.name, self.version, spent, _summary(self.facts))
 
     def enter(self, user: object) -> bool:
         """Keep the model from being freed until ``leave``; return False if it is retired already.
@@ -251,10 +242,9 @@ class Servable:
         self.state, self._retired = State.UNLOADING, True
         if self._users:
             self._unused.wait()
-        executable, self._executable, self._runner = self._executable, None, None
-        self._files = None
-        if executable is not None:
-            executable.close()
+        loaded, self._loaded, self._files = self._loaded, None, None
+        if loaded is not None:
+            loaded.executable.close()
         self.state, self.reason = State.UNAVAILABLE, "unloaded"
 
     def decode_images(self, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
@@ -263,15 +253,11 @@ class Servable:
         Raises:
             InvalidRequestError: An image is damaged, too large, or of another size than others.
         """
-        if not self._images:
-            return feeds
-        inputs = self.signature.inputs
-        decoded = {name: one.decode(inputs[name].label, feeds[name].tolist()) for name, one in self._images.items()}
-        return {**feeds, **decoded}
+        return self._open_model.decode_images(feeds)
 
     def answers_at_once(self, size: int) -> bool:
         """Return whether a request of so many bytes would wait for nothing and take a moment."""
-        return self.brevity.covers(size) and isinstance(self._runner, InstancePool) and self._runner.has_room
+        return self.brevity.covers(size) and self._loaded is not None and self._loaded.runner.has_room
 
     def submit(
         self,
@@ -281,94 +267,11 @@ class Servable:
         durations: Durations,
         then: Then,
     ) -> None:
-        """Run the model when an instance is free.
-
-        Args:
-            feeds: Arrays that fit the signature.
-            outputs: Some of the signature.
-            options: What the request asks of the queue.
-            durations: Gets the time in the queue and of the run.
-            then: Gets at least the arrays of ``outputs``. Or it gets InvalidInputError if the model's own check refuses
-                an input, QueueTimeoutError, CancelledRequestError, or what the run raised.
-
-        Raises:
-            InvalidRequestError: There are more rows than a batch may have.
-            UnavailableError: The queue is full.
-        """
-        assert self._runner is not None, "only users that have entered run the model"
+        """Run the model when an instance is free; see ``LoadedModel.submit``."""
+        assert self._loaded is not None, "only users that have entered run the model"
         if self.interim:
             self.counts.add_fallback("building")
-        if self._reshapes is not None:
-            feeds, then = self._reshapes.taken(feeds), self._reshapes.passing_on(then)
-        names = None if outputs is self._all_outputs else [tensor.name for tensor in outputs]
-        self._runner.submit(feeds, names, options, durations, then)
-
-    def _open(self, executable: ServedExecutable) -> None:
-        model = cast(Executable, executable.model if isinstance(executable, TiledExecutable) else executable)
-        try:
-            signature = served_signature(self._config, executable)
-            folder = self._config.path.parent
-            folder = folder.parent if folder.name.isdecimal() else folder
-            told = as_clients_see(signature, triton_config(self._config), folder)
-            if self._config.interface is None:
-                tell_of_untold(signature, executable.inputs, executable.outputs)
-            if self._config.preprocess and executable.inputs:
-                self._images = image_decoders(self._config, executable.inputs[0].name)
-            unlike = self._unlike_lengths(executable, signature)
-            self._runner = self._open_runner(executable, signature, unlike)
-            warm_up(executable, signature, self._config, self.batching)
-            if unlike is not None:
-                warm_lengths(executable, signature, unlike, self._config, self.batching)
-            model.keep_kernels()
-        except BaseException:
-            self._runner = None
-            executable.close()
-            raise
-        model.on_fallback = self.counts.add_fallback
-        model.on_loss = self._lose
-        if self._config.nan is not None:
-            model.nan_natively = self._config.nan == "native"
-        if len(signature.outputs) == len(executable.outputs):
-            self._all_outputs = told.outputs
-        self._executable, self._facts = executable, executable.description
-        if self.variant:
-            chosen = next(one for one in self._config.variants if one.label == self.variant)
-            self._config = self._config.of_variant(chosen)
-        told = dataclasses.replace(told, message_bytes=self._message_bytes)
-        signature, is_batched = told.taking_images(self._images), self.batching is not None
-        self._cache = RequestCache(signature, self.version, variant=self.variant, is_batched=is_batched)
-
-    def _open_runner(
-        self, executable: ServedExecutable, signature: WireSignature, unlike: LengthBatches | None
-    ) -> InstancePool | DynamicBatcher:
-        # Requests fit the signature once they are read; only what images were decoded to is checked again.
-        run: Run = placed(executable.run if self._images else executable.run_checked)
-        run = run if unlike is None else unlike.padding(run)
-        batching, instances = self._config.batching, self._config.instances
-        if batching is None:
-            return InstancePool(run, instances, self.counts)
-        problem = no_batch_axis(signature) or dependent_rows(executable, signature)
-        if problem:
-            logger.warning("Model %r: requests run one by one, without batching: %s", self.name, problem)
-            return InstancePool(run, instances, self.counts)
-        inputs, runs_apart = signature.required, executable.needs_native
-        return DynamicBatcher(run, inputs, batching, instances, self.counts, runs_apart, unlike)
-
-    def _unlike_lengths(self, executable: ServedExecutable, signature: WireSignature) -> LengthBatches | None:
-        """Return what pads requests; None where it isn't configured, or answers would depend on padding."""
-        config = self._config.lengths
-        if config is None or self.interim:
-            return None
-        joins = self._config.batching is not None and no_batch_axis(signature) is None
-        lengths = lengths_of(None if config == "auto" else config, executable.inputs)
-        if isinstance(lengths, Lengths):
-            lengths = PaddingCheck(executable, signature, lengths, joins=joins).run()
-        if isinstance(lengths, Lengths):
-            told = ", ".join(f"axis {axis} of {name!r}" for name, axis in lengths.axes.items())
-            logger.info("Model %r: requests are padded to %s, on %s", self.name, list(lengths.buckets), told)
-            return LengthBatches(lengths, self.counts)
-        logger.warning("Model %r: requests are not padded, whatever their length: %s", self.name, lengths)
-        return None
+        self._loaded.submit(feeds, outputs, options, durations, then)
 
     def _lose(self, reason: str) -> None:
         """Be not ready any more, so that the process is restarted; what still comes is answered natively."""
@@ -392,9 +295,8 @@ def _resident_bytes() -> int:
         return 0
 
 
-def _summary(facts: Mapping[str, Any]) -> str:
-    unchecked = f" ({facts['unchecked']} unchecked)" if facts["unchecked"] else ""
-    segments, nodes = counted(facts["segments"], "segment"), counted(facts["native_nodes"], "native node")
-    referred = f" ({len(facts['reference_nodes'])} in onnx.reference)" if facts["reference_nodes"] else ""
-    precision = facts["precision"]["effective"]
-    return f"engine {facts['engine']}, {segments}{unchecked}, {nodes}{referred}, precision {precision}"
+def _summary(facts: ModelFacts) -> str:
+    unchecked = f" ({facts.unchecked} unchecked)" if facts.unchecked else ""
+    segments, nodes = counted(facts.segments, "segment"), counted(facts.native_nodes, "native node")
+    referred = f" ({len(facts.reference_nodes)} in onnx.reference)" if facts.reference_nodes else ""
+    return f"engine {facts.engine}, {segments}{unchecked}, {nodes}{referred}, precision {facts.precision}"

@@ -274,4 +274,4 @@ class ServedModel:
 
 
 def _is_provisional(servable: Servable) -> bool:
-    return servable.is_ready and is_provisional((servable.facts.get("report") or {}).get("tuning"))
+    return servable.is_ready and servable.facts is not None and is_provisional(servable.facts.tuning)

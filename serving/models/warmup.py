@@ -157,7 +157,7 @@ def _likely_shapes(executable: ServedExecutable, config: ModelConfig) -> dict[st
     """Return shapes by name: the best of the first profile, else those that the compilation found with sizes of 1."""
     if config.options.shapes:
         return {name: shape.opt for name, shape in config.options.shapes[0].items() if not shape.values}
-    shapes = (executable.description.get("report") or {}).get("sizes", {})
+    shapes = (executable.facts.report or {}).get("sizes", {})
     inputs = [dataclasses.replace(s, shape=tuple(shapes[s.name])) for s in executable.inputs if s.name in shapes]
     sized = with_sizes(inputs, dict.fromkeys(symbols_of(inputs), 1))
     return {spec.name: spec.static_shape or () for spec in sized or ()}

@@ -12,6 +12,7 @@ from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.compile.custom_operators import custom_operators
 from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.errors import EngineError
+from trtnode.engines.model_facts import UNCOMPILED
 from trtnode.engines.sparse.survey import survey
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
 from trtnode.partitioner.errors import PartitionError
@@ -50,14 +51,14 @@ class Explanations:
             return self._pages[servable]
 
     def _draw(self, servable: Servable) -> str:
-        options = servable.config.options
+        options, facts = servable.config.options, servable.facts or UNCOMPILED
         try:
             with custom_operators(self._libraries):
-                file = pathlib.Path(servable.facts.get("file", servable.config.path))  # which nobody writes
+                file = facts.source or servable.config.path
                 partition, report = partition_model(file, options, cache=self._cache)
         except (EngineError, PartitionError) as error:
             raise UnsupportedError(f"model {servable.name!r} can't be explained: {error}") from error
-        served = servable.facts.get("report")
+        served = facts.report
         if served is not None:
             refused = {entry["node"]: Verdict(ReasonCode(entry["code"]), entry["detail"]) for entry in served["native"]}
             partition = partition.demote(refused)

@@ -92,17 +92,17 @@ def _failure(last: LastFailure | None) -> dict[str, Any] | None:
 
 def _where_it_runs(servable: Servable) -> dict[str, Any] | None:
     facts = servable.facts
-    if not facts:
+    if facts is None:
         return None
-    report = facts.get("report")
-    in_engines = report["nodes"] - facts["native_nodes"] if report and facts["segments"] else 0
+    report = facts.report
+    in_engines = report["nodes"] - facts.native_nodes if report and facts.segments else 0
     return {
-        "engine": facts["engine"],
-        "segments": facts["segments"],
+        "engine": facts.engine,
+        "segments": facts.segments,
         "engine_nodes": max(0, in_engines),
-        "native_nodes": facts["native_nodes"],
-        "precision": facts["precision"]["effective"],
-        "rejected": facts["rejected"],
+        "native_nodes": facts.native_nodes,
+        "precision": facts.precision,
+        "rejected": facts.rejected,
         "stand_in": servable.interim,
     }
 

@@ -208,7 +208,15 @@ class Inference(abc.ABC):
         self.call.set_code(code)
         self._log()
         self.call.fail(code, details)
+        _forget_frames(error)
 
     def _log(self) -> None:
         if logs.logger.isEnabledFor(logging.DEBUG):
             logs.log_answer(self.call.rpc, self.call, self._began_ns / 1e9)
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Let an error's frames go: they hold it and its request until garbage is collected."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

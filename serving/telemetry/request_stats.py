@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trtnode.engines.backends.stage_times import StageTime
+from trtnode.engines.model_facts import ModelFacts
 from trtnode.serving.telemetry.latency_steps import latency_step
 from trtnode.serving.telemetry.recent_requests import Recent, RecentRequests, Totals, slot_at
 
@@ -142,10 +143,10 @@ class Snapshot:
     recent: Recent
 
 
-def _memory_by_kind(facts: Mapping[str, Any]) -> dict[str, int]:
+def _memory_by_kind(facts: ModelFacts, resident_bytes: int) -> dict[str, int]:
     """Return the bytes of weights and engines, and those by which the process grew when it was loaded."""
-    sizes = {"resident": facts.get("resident_bytes", 0)}
-    if plan := facts.get("memory"):
+    sizes = {"resident": resident_bytes}
+    if plan := facts.memory:
         sizes |= {"weights": plan["weight_bytes"], "engines": plan["engine_bytes"] or 0}
     return sizes
 
@@ -194,16 +195,16 @@ class ModelCounts:
         self._last_ns = 0
         self._recent = RecentRequests()
 
-    def describe(self, facts: Mapping[str, Any]) -> None:
-        """Take over what an executable says about itself."""
-        self.precision = dict(facts["precision"])
-        self.variants = facts.get("variants", ())
-        self.engine_builds = facts.get("engines_built", 0)
-        self.engines_rejected = len(facts["rejected"])
-        self.reference_nodes = len(facts["reference_nodes"])
-        self.memory = _memory_by_kind(facts)
-        unchecked = facts["unchecked"]
-        self.engine, self.engines = facts["engine"], {True: facts["segments"] - unchecked, False: unchecked}
+    def describe(self, facts: ModelFacts, resident_bytes: int) -> None:
+        """Take over the facts of a model, and the bytes by which its load made the process grow."""
+        self.precision = {"asked": facts.precision_asked, "effective": facts.precision}
+        self.variants = facts.variants
+        self.engine_builds = facts.engines_built
+        self.engines_rejected = len(facts.rejected)
+        self.reference_nodes = len(facts.reference_nodes)
+        self.memory = _memory_by_kind(facts, resident_bytes)
+        self.engine = facts.engine
+        self.engines = {True: facts.segments - facts.unchecked, False: facts.unchecked}
 
     def add_success(self, durations: Durations) -> None:
         """Count an answered request. Its durations, which must not change any more, are added up later."""

@@ -1,30 +1,27 @@
-"""Every operator and version that ONNX Runtime has a kernel for can be explained; the ordinary tests have a sample."""
+"""Each operator and version that ONNX Runtime has a kernel for is explained, runs, and runs in lower precisions.
+
+The ordinary tests have a sample.
+"""
 
 from __future__ import annotations
 
 import pathlib
 
-import onnx
 import pytest
 
-import trtnode
-from kernel_models import kernel_models
-from trtnode.engines.errors import ModelLoadError
-from trtnode.engines.onnxruntime.session import NativeSession
+from kernel_models import KernelCase, explain_and_run, kernel_cases, run_in_half
+
+CASES = [pytest.param(case, id=case.name) for case in kernel_cases()]
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("name", "model"), [pytest.param(*one, id=one[0]) for one in kernel_models()])
-def test_an_operator_without_declared_shapes_is_explained(
-    name: str, model: onnx.ModelProto, tmp_path: pathlib.Path
-) -> None:
-    path = tmp_path / f"{name}.onnx"
-    onnx.save(model, path)
-    try:
-        NativeSession(path, name=name)
-    except ModelLoadError as error:
-        pytest.skip(str(error))
+@pytest.mark.parametrize("case", CASES)
+def test_an_operator_without_declared_shapes_is_explained_and_runs(case: KernelCase, tmp_path: pathlib.Path) -> None:
+    explain_and_run(case, tmp_path)
 
-    report = trtnode.explain(path, engine="openvino")
 
-    assert report.native or report.segments
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("case", CASES)
+def test_an_operator_runs_in_a_lower_precision_or_stays_float32(case: KernelCase, precision: str) -> None:
+    run_in_half(case, precision)

@@ -17,6 +17,7 @@ import tritonclient.grpc as triton
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
+from trtnode.engines.model_facts import ModelFacts
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.serving.config.load import load_config
 from trtnode.serving.models.loader import engine_loader
@@ -55,15 +56,7 @@ class FakeExecutable:
     def __init__(self) -> None:
         self.inputs: tuple[TensorSpec, ...] = (spec("x", onnx_ir.DataType.FLOAT, (None,)),)
         self.outputs: tuple[TensorSpec, ...] = (spec("y", onnx_ir.DataType.FLOAT, (None,)),)
-        self.description: dict[str, Any] = {
-            "engine": "native",
-            "segments": 0,
-            "native_nodes": 1,
-            "precision": {"asked": "fp32", "effective": "fp32"},
-            "rejected": [],
-            "unchecked": 0,
-            "reference_nodes": [],
-        }
+        self.facts = ModelFacts(native_nodes=1)
         self.on_fallback: Callable[[str], None] = lambda reason: None
         self.on_loss: Callable[[str], None] = lambda reason: None
         self.warmed_up = 0

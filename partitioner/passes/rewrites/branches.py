@@ -211,18 +211,16 @@ def _kernel(branch: _Branch) -> _Kernel | None:
     conv = branch.conv
     assert conv is not None
     weights = array_in(conv.inputs[1])
-    bias = array_in(conv.inputs[2]) if len(conv.inputs) > 2 and conv.inputs[2] is not None else np.zeros(1, np.float32)
-    if weights is None or bias is None or weights.dtype != np.float32 or weights.ndim < 3:
+    if weights is None or weights.dtype != np.float32 or weights.ndim < 3 or not _runs(conv, weights.shape[2:]):
         return None
-    automatic = conv.attributes.get_string("auto_pad", "NOTSET")
-    if automatic not in ("NOTSET", "VALID"):
+    channels, sizes, axes = len(weights), weights.shape[2:], weights.ndim - 2
+    bias = array_in(conv.inputs[2]) if len(conv.inputs) > 2 and conv.inputs[2] is not None else np.zeros(channels)
+    if bias is None or bias.shape != (channels,) or not _fits(branch.affine, channels):
         return None
-    axes, sizes = weights.ndim - 2, weights.shape[2:]
-    none = (0,) * 2 * axes
-    pads = none if automatic == "VALID" else conv.attributes.get_ints("pads", none)
+    pads = conv.attributes.get_ints("pads", (0,) * 2 * axes)
     begin, end = tuple(pads[:axes]), tuple(pads[axes:])
     dilations = tuple(conv.attributes.get_ints("dilations", (1,) * axes))
-    wide, moved = _normalized(weights.astype(np.float64), np.resize(bias, len(weights)), branch.affine)
+    wide, moved = _normalized(weights.astype(np.float64), bias, branch.affine)
     return _Kernel(
         weights=wide,
         bias=moved,
@@ -234,11 +232,27 @@ def _kernel(branch: _Branch) -> _Kernel | None:
     )
 
 
+def _runs(conv: ir.Node, sizes: tuple[int, ...]) -> bool:
+    """Return whether attributes fit the sizes of a kernel, and state the padding."""
+    given, axes = conv.attributes, len(sizes)
+    lengths = {"pads": 2 * axes, "strides": axes, "dilations": axes}
+    stated = "NOTSET" if "pads" in given else "VALID"
+    return (
+        given.get_string("auto_pad", "NOTSET") in ("NOTSET", stated)
+        and tuple(given.get_ints("kernel_shape", sizes)) == sizes
+        and all(len(given.get_ints(name, (1,) * length)) == length for name, length in lengths.items())
+    )
+
+
+def _fits(affine: _Affine | None, channels: int) -> bool:
+    return affine is None or affine.factor.shape == affine.offset.shape == (channels,)
+
+
 def _identity(like: _Kernel, affine: _Affine | None) -> _Kernel | None:
     """Return the kernel of the value itself beside others; None where the number of channels or the stride differ."""
     channels, width = like.weights.shape[:2]
     axes = len(like.sizes)
-    if width * like.groups != channels or like.strides != (1,) * axes:
+    if width * like.groups != channels or like.strides != (1,) * axes or not _fits(affine, channels):
         return None
     weights = np.zeros((channels, width, *(1,) * axes))
     weights[np.arange(channels), np.arange(channels) % width] = 1
@@ -263,6 +277,8 @@ def _affine_of(op: ir.Node) -> _Affine | None:
     if any(array is None or array.dtype != np.float32 for array in arrays):
         return None
     scale, shift, mean, variance = (array.astype(np.float64) for array in arrays if array is not None)
+    if len({array.shape for array in (scale, shift, mean, variance)}) > 1:
+        return None
     factor = scale / np.sqrt(variance + op.attributes.get_float("epsilon", 1e-5))
     return _Affine(factor, shift - factor * mean)
 

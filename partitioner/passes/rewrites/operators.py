@@ -13,11 +13,12 @@ a whole channel. Let m be the mean over some axes, d = x - m, and v the mean of 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.partitioner.model.values import dimensions, is_constant
+from trtnode.partitioner.model.values import dimensions, is_constant, tensor_of
 from trtnode.partitioner.passes.rewrites.patterns import (
     Any,
     Call,
@@ -69,18 +70,26 @@ def find_layer_norm(op: ir.Node) -> Place | None:
 
     It becomes the operator, or the usual form where the opset has none.
     """
-    return _last_axis(find(op, OTHER_LAYER_NORMS))
+    return _last_axis(_find(op, OTHER_LAYER_NORMS))
 
 
 def find_usual_layer_norm(op: ir.Node) -> Place | None:
     """Find a LayerNormalization over the last axis in the usual form, where the opset has the operator."""
-    return _last_axis(find(op, USUAL_LAYER_NORM)) if _has_layer_norm(op) else None
+    return _last_axis(_find(op, USUAL_LAYER_NORM)) if _has_layer_norm(op) else None
 
 
 def find_unscaled_layer_norm(op: ir.Node) -> Place | None:
     """Find d/√(v + ε) over the last axis that no constants scale. ONNX Runtime knows it with ones and zeros alone."""
-    found = find(op, _NORMALIZED)
+    found = _find(op, _NORMALIZED)
     return None if found is None or any(map(_scales, op.outputs[0].consumers())) else _last_axis(found)
+
+
+def _find(op: ir.Node, patterns: Sequence[Call]) -> Found | None:
+    """Find a place whose result has the rank of x: no constant there has more dimensions."""
+    found = find(op, patterns)
+    constants = [v for node in found.nodes for v in node.inputs if v is not None and is_constant(v)] if found else ()
+    fits = found is not None and all(len(tensor_of(v).shape) <= _rank(found.values["x"]) for v in constants)
+    return found if fits else None
 
 
 def _last_axis(found: Found | None) -> Place | None:
@@ -88,7 +97,7 @@ def _last_axis(found: Found | None) -> Place | None:
         return None
     axis, size = _rank(found.values["x"]) - 1, _last(found)
     scale, bias = _by_element(found, "scale", 1.0), _by_element(found, "bias", 0.0)
-    if _axis(found) != axis or scale is None or bias is None or not scale.size == bias.size == size:
+    if _axis(found) != axis or scale is None or bias is None or not 0 < scale.size == bias.size == size:
         return None
     write = _write_layer_norm if _has_layer_norm(found.root) else _write_usual_layer_norm
     return Place(found.nodes, lambda: write(found, scale, bias))
@@ -126,9 +135,10 @@ def _axis(found: Found) -> int | None:
         if op.op_type == "ReduceMean":
             given = op.attributes.get_ints("axes", ())
             listed = array_in(op.inputs[1]) if len(op.inputs) > 1 else np.array(given)
-            if listed is None or listed.size != 1 or not op.attributes.get_int("keepdims", 1) or not rank:
+            if listed is None or listed.size != 1 or not op.attributes.get_int("keepdims", 1):
                 return None
-            axes.add(int(listed.reshape(())) % rank)
+            axis = int(listed.reshape(()))
+            axes.add(axis % rank if -rank <= axis < rank else None)
     return axes.pop() if len(axes) == 1 else None
 
 
@@ -187,7 +197,7 @@ HARD_SWISH = tuple(
 
 def find_hard_swish(op: ir.Node) -> Place | None:
     """Find HardSwish by Clip."""
-    found = find(op, HARD_SWISH)
+    found = _find(op, HARD_SWISH)
     if found is None or not _clips_at_six(found) or not is_float32(x := found.values["x"]):
         return None
 
@@ -203,7 +213,7 @@ def find_hard_swish(op: ir.Node) -> Place | None:
 
 def find_hard_sigmoid(op: ir.Node) -> Place | None:
     """Find HardSigmoid by Clip."""
-    found = find(op, HARD_SIGMOID)
+    found = _find(op, HARD_SIGMOID)
     if found is None or not _clips_at_six(found) or not is_float32(found.values["x"]):
         return None
 
@@ -217,5 +227,6 @@ def find_hard_sigmoid(op: ir.Node) -> Place | None:
 def _clips_at_six(found: Found) -> bool:
     clip = found.call("Clip")
     if "low" in found.values:
-        return number_in(found.values["low"]) == 0.0 and number_in(found.values["high"]) == 6.0
+        limits = [found.values["low"], found.values["high"]]
+        return [number_in(v) for v in limits] == [0.0, 6.0] and all(len(tensor_of(v).shape) < 2 for v in limits)
     return clip.attributes.get_float("min", math.nan) == 0.0 and clip.attributes.get_float("max", math.nan) == 6.0

@@ -10,25 +10,27 @@ of such nodes gives the elements of its source, in order, in the shape of its re
 with -1 for a dimension that varies: the number of elements settles it where the others aren't 0. Where both shapes are
 the same, the source is the result.
 
-A node goes only where it runs on all sizes: it would refuse others, which one Reshape may answer. Squeeze needs a size
-that is 1, Split the known size of its part, and Reshape known sizes that the constants of its shape divide. The last
-Reshape may need more, where the new one has its shape.
+A node goes only where it runs on all sizes: it would refuse others, which one Reshape may answer. So the rank is known,
+and axes are axes of it. Squeeze needs a size that is 1, Split the known size of its part, and Reshape known sizes that
+the constants of its shape divide. The last Reshape may need more, where the new one has its shape.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.partitioner.model.values import ONNX_DOMAINS, dimensions
+from trtnode.partitioner.model.values import ONNX_DOMAINS, Dimension, dimensions
 from trtnode.partitioner.passes.rewrites.replacement import Place, Writer
 
 VIEWS = ("Squeeze", "Unsqueeze", "Flatten", "Reshape")
 
 FIRST_RESHAPE_WITH_INPUT = 5
+
+Sizes = Sequence[Dimension]
 
 
 def find_reshapes(graph: ir.Graph) -> Iterator[Place]:
@@ -80,34 +82,50 @@ def _moves_nothing(op: ir.Node) -> bool:
     if op.domain not in ONNX_DOMAINS or not op.inputs or op.inputs[0] is None:
         return False
     if op.op_type == "Transpose":
-        return _keeps_order(op.inputs[0], op.attributes.get_ints("perm", ()))
+        return _keeps_order(op)
     return op.op_type in VIEWS or _is_alone(op)
 
 
 def _always_runs(op: ir.Node) -> bool:
     """Return whether a node that moves nothing runs on inputs of all sizes that its input may have."""
     sizes = dimensions(op.inputs[0]) if op.inputs[0] is not None else None
-    if op.op_type == "Squeeze":
-        axes = _constants(op, "axes")
-        return sizes is not None and axes is not None and all(sizes[axis] == 1 for axis in axes)
-    if op.op_type == "Split":
-        axis = op.attributes.get_int("axis", 0)
-        return (len(op.inputs) < 2 and "split" not in op.attributes) or (
-            sizes is not None and isinstance(sizes[axis], int)
-        )
-    return op.op_type != "Reshape" or _reshapes_all(op, sizes)
+    return sizes is not None and RUNS[op.op_type](op, sizes)
 
 
-def _reshapes_all(op: ir.Node, sizes: Sequence[object] | None) -> bool:
+def _squeezes(op: ir.Node, sizes: Sizes) -> bool:
+    axes = _constants(op, "axes")
+    return _are_axes(axes, len(sizes)) and all(sizes[axis] == 1 for axis in axes or ())
+
+
+def _unsqueezes(op: ir.Node, sizes: Sizes) -> bool:
+    axes = _constants(op, "axes")
+    return _are_axes(axes, len(sizes) + len(axes or ()))
+
+
+def _splits(op: ir.Node, sizes: Sizes) -> bool:
+    axis = op.attributes.get_int("axis", 0)
+    is_split = len(op.inputs) > 1 or "split" in op.attributes
+    return _are_axes([axis], len(sizes)) and (not is_split or _constants(op, "split") == [sizes[axis]])
+
+
+def _are_axes(axes: Sequence[int] | None, rank: int) -> bool:
+    """Return whether numbers are different axes of a rank."""
+    inside = axes is not None and all(-rank <= axis < rank for axis in axes)
+    return inside and len({axis % rank for axis in axes or ()}) == len(axes or ())
+
+
+def _reshapes_all(op: ir.Node, sizes: Sizes) -> bool:
     """Return whether the known sizes of an input hold the factors that a constant shape asks for."""
     shape = _constants(op, "shape")
-    if sizes is None or shape is None:
+    known = [size for size in sizes if isinstance(size, int)]
+    if shape is None or (0 in shape and len(known) < len(sizes)):
         return False
-    if all(isinstance(size, int) for size in sizes):
-        return True
-    known = math.prod(size for size in sizes if isinstance(size, int))
+    if not op.attributes.get_int("allowzero", 0):
+        shape = [known[place] if size == 0 and place < len(known) else size for place, size in enumerate(shape)]
     asked = math.prod(size for size in shape if size != -1)
-    return -1 in shape and asked != 0 and known % asked == 0
+    if -1 in shape:
+        return asked != 0 and math.prod(known) % asked == 0
+    return len(known) == len(sizes) and asked == math.prod(known)
 
 
 def _is_checked_anew(op: ir.Node, result: ir.Value) -> bool:
@@ -133,12 +151,13 @@ def _is_alone(op: ir.Node) -> bool:
     return (op.op_type == "Concat" and len(op.inputs) == 1) or (op.op_type == "Split" and len(op.outputs) == 1)
 
 
-def _keeps_order(source: ir.Value, order: Sequence[int]) -> bool:
-    sizes = dimensions(source)
+def _keeps_order(op: ir.Node) -> bool:
+    sizes = dimensions(op.inputs[0]) if op.inputs[0] is not None else None
     if sizes is None:
         return False
-    long = [axis for axis in order or reversed(range(len(sizes))) if sizes[axis] != 1]
-    return long == sorted(long)
+    order = op.attributes.get_ints("perm", tuple(reversed(range(len(sizes)))))
+    long = [axis for axis in order if axis < len(sizes) and sizes[axis] != 1]
+    return sorted(order) == list(range(len(sizes))) and long == sorted(long)
 
 
 def _same_shape(chain: Sequence[ir.Node], source: ir.Value, result: ir.Value) -> bool:
@@ -155,3 +174,15 @@ def _shape_of(result: ir.Value) -> np.ndarray | None:
     if len(known) < len(sizes) - 1 or math.prod(known) == 0:
         return None
     return np.array([size if isinstance(size, int) else -1 for size in sizes], np.int64)
+
+
+RUNS: Mapping[str, Callable[[ir.Node, Sizes], bool]] = {
+    "Concat": lambda op, sizes: _are_axes([op.attributes.get_int("axis", 1)], len(sizes)),
+    "Flatten": lambda op, sizes: -len(sizes) <= op.attributes.get_int("axis", 1) <= len(sizes),
+    "Reshape": _reshapes_all,
+    "Split": _splits,
+    "Squeeze": _squeezes,
+    "Transpose": lambda op, _: _keeps_order(op),
+    "Unsqueeze": _unsqueezes,
+}
+"""By operator, whether a node runs on all inputs of these sizes."""

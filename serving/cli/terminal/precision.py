@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -49,9 +49,14 @@ def print_precision(found: Mapping[str, Any], console: Console) -> None:
         times = ", ".join(f"{precision} {ms:.4f} ms" for precision, ms in trial["measured_ms"].items())
         console.print(f"{trial['segment']}: {times}")
     if found["moved_back"]:
-        names = found["moved_back"]
-        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        console.print(f"Moved back to fp32, the noisiest first: {escape(', '.join(names[:MOST_NAMES]))}{more}")
+        console.print(f"Moved back to fp32, the noisiest first: {_some(found['moved_back'])}")
+    if found.get("without_kernel"):
+        console.print(f"In fp32, since there is no other kernel: {_some(found['without_kernel'])}")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{escape(', '.join(names[:MOST_NAMES]))}{more}"
 
 
 def _trials(trials: list[Mapping[str, Any]]) -> Table:

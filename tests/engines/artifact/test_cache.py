@@ -59,7 +59,7 @@ def test_second_compile_builds_nothing(
     assert (second.engines_built, second.engines_cached) == (0, 2)
     path = workshop.write(second.model)
     executable = load_executable(path)
-    assert executable.description["segments"] == 2
+    assert executable.facts.segments == 2
     same(executable.run(FEEDS), plain(source, FEEDS))
     same(plain(path, FEEDS), plain(source, FEEDS))
 

@@ -86,7 +86,7 @@ def test_damaged_engine_bytes_run_natively(
 
     executable = load_executable(path)
 
-    assert "its bytes are damaged (sha256 differs)" in executable.description["rejected"][0]
+    assert "its bytes are damaged (sha256 differs)" in executable.facts.rejected[0]
     same(executable.run(FEEDS), plain(path, FEEDS))
 
 
@@ -96,7 +96,7 @@ def test_tools_may_edit_metadata_and_move_weights(compiled: pathlib.Path, tmp_pa
     proto.metadata_props.add(key="owner", value="vision")
     onnx.save(proto, tmp_path / "moved.onnx", save_as_external_data=True, location="moved.data", size_threshold=0)
 
-    assert load_executable(tmp_path / "moved.onnx").description["segments"] == 2
+    assert load_executable(tmp_path / "moved.onnx").facts.segments == 2
 
 
 def test_a_compiled_file_from_before_any_release_is_refused(compiled: pathlib.Path, tmp_path: pathlib.Path) -> None:

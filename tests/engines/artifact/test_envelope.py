@@ -276,8 +276,8 @@ def test_engine_that_does_not_fit_is_answered_natively_with_a_warning(
 
     executable = load_executable(path)
 
-    assert executable.description["segments"] == 1
-    (rejected,) = executable.description["rejected"]
+    assert executable.facts.segments == 1
+    (rejected,) = executable.facts.rejected
     assert [r.message for r in caplog.records if r.name == "trtnode.engines.runtime.executor"] == [
         f"{rejected} Its nodes run natively; compile the model again on this machine."
     ]
@@ -297,5 +297,5 @@ def test_node_whose_inputs_were_joined_is_answered_natively(
 
     executable = load_executable(path)
 
-    assert "built for 2 inputs, its node has 1" in executable.description["rejected"][0]
+    assert "built for 2 inputs, its node has 1" in executable.facts.rejected[0]
     same(executable.run(feeds), plain(path, feeds))

@@ -123,8 +123,8 @@ def test_large_model_puts_engines_and_weights_beside_it(
     assert sorted(p.rpartition(".")[2] for p in names(tmp_path)) == ["data", "engine", "engine", "onnx"]
     assert path.stat().st_size < 16_000
     executable = load_executable(path)
-    assert executable.description["segments"] == 2
-    assert executable.description["rejected"] == []
+    assert executable.facts.segments == 2
+    assert executable.facts.rejected == ()
     same(executable.run(FEEDS), plain(source, FEEDS), 1e-4)
     same(load_executable(path, native=True).run(FEEDS), plain(source, FEEDS), 1e-4)
     same(plain(path, FEEDS), plain(source, FEEDS), 1e-4)
@@ -156,7 +156,7 @@ def test_large_model_may_be_saved_more_than_once(
 
     assert compiled.model.SerializeToString(deterministic=True) == before
     assert names(tmp_path / "one") == names(tmp_path / "two")
-    assert load_executable(tmp_path / "two" / "large.onnx").description["segments"] == 2
+    assert load_executable(tmp_path / "two" / "large.onnx").facts.segments == 2
 
 
 def test_full_disk_leaves_the_large_model_in_memory_whole(
@@ -195,7 +195,7 @@ def test_large_model_can_be_compiled(
     compiled.save(path)
 
     executable = load_executable(path)
-    assert executable.description["segments"] == 2
+    assert executable.facts.segments == 2
     same(executable.run(FEEDS), plain(source, FEEDS), 1e-4)
     same(plain(path, FEEDS), plain(source, FEEDS), 1e-4)
 
@@ -216,4 +216,4 @@ def test_moved_model_takes_its_sidecars_along(compiled: CompiledModel, tmp_path:
 
     folder.rename(tmp_path / "after")
 
-    assert load_executable(tmp_path / "after" / "large.onnx").description["segments"] == 2
+    assert load_executable(tmp_path / "after" / "large.onnx").facts.segments == 2

@@ -157,5 +157,5 @@ def test_file_compiled_here_is_trusted_here(
     marked = workshop.compile_file(source, cache=cache, **options)
     unmarked = workshop.compile_file(source, **options)
 
-    assert load_executable(marked, trust=cache.trust).description["segments"] == 2
-    assert load_executable(unmarked, trust=cache.trust).description["segments"] == 0
+    assert load_executable(marked, trust=cache.trust).facts.segments == 2
+    assert load_executable(unmarked, trust=cache.trust).facts.segments == 0

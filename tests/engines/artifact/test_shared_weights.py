@@ -64,7 +64,7 @@ def test_engines_and_plain_onnx_runtime_answer_from_such_a_file(
 ) -> None:
     executable = load_executable(compiled)
 
-    assert (executable.description["segments"], executable.description["rejected"]) == (1, [])
+    assert (executable.facts.segments, executable.facts.rejected) == (1, ())
     same(executable.run(FEEDS), plain(source, FEEDS))
     same(plain(compiled, FEEDS), plain(source, FEEDS))
 
@@ -75,7 +75,7 @@ def test_an_engine_without_the_model_s_weights_is_whole(source: pathlib.Path, tm
     stripped = onnx.load(tmp_path / "stripped.onnx")
     assert not stripped.graph.initializer
     assert not any(a.name == "engine_references" for node in stripped.graph.node for a in node.attribute)
-    assert load_executable(tmp_path / "stripped.onnx").description["segments"] == 1
+    assert load_executable(tmp_path / "stripped.onnx").facts.segments == 1
 
 
 def test_weights_and_engines_in_files_of_their_own_are_put_together(
@@ -84,7 +84,7 @@ def test_weights_and_engines_in_files_of_their_own_are_put_together(
     write_model(onnx.load(compiled), tmp_path / "large.onnx", inline_limit_bytes=1000)
 
     assert {path.suffix for path in tmp_path.iterdir()} == {".onnx", ".data", ".engine"}
-    assert load_executable(tmp_path / "large.onnx").description["segments"] == 1
+    assert load_executable(tmp_path / "large.onnx").facts.segments == 1
 
 
 def test_a_signature_covers_the_whole_engine(compiled: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -93,7 +93,7 @@ def test_a_signature_covers_the_whole_engine(compiled: pathlib.Path, tmp_path: p
 
     trusting = load_executable(tmp_path / "signed.onnx", trust=Trust.of([tmp_path / "signer.pub"], None))
 
-    assert trusting.description["segments"] == 1
+    assert trusting.facts.segments == 1
 
 
 def with_references(change: Callable[[bytes], bytes]) -> Callable[[onnx.ModelProto], None]:
@@ -149,6 +149,6 @@ def test_a_damaged_reference_is_a_damaged_engine(
 
     executable = load_executable(path)
 
-    (rejected,) = executable.description["rejected"]
+    (rejected,) = executable.facts.rejected
     assert message in rejected
     same(executable.run(FEEDS), plain(path, FEEDS))

@@ -153,4 +153,4 @@ def test_model_with_files_beside_it_is_signed_in_its_folder(
         sign_model(split, tmp_path / "elsewhere" / "signed.onnx", key)
     sign_model(split, split, key)
 
-    assert load_executable(split, trust=trust).description["segments"] == 2
+    assert load_executable(split, trust=trust).facts.segments == 2

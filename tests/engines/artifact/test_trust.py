@@ -35,14 +35,14 @@ def test_model_that_a_trusted_key_signed_runs_in_its_engines(
 ) -> None:
     executable = load_executable(signed, trust=trust)
 
-    assert executable.description["rejected"] == []
-    assert executable.description["segments"] == 2
+    assert executable.facts.rejected == ()
+    assert executable.facts.segments == 2
     same(executable.run(FEEDS), plain(source, FEEDS))
     same(plain(signed, FEEDS), plain(source, FEEDS))
 
 
 def test_openvino_needs_no_signature_where_there_are_no_keys(unsigned: pathlib.Path) -> None:
-    assert load_executable(unsigned).description["segments"] == 2
+    assert load_executable(unsigned).facts.segments == 2
 
 
 def test_openvino_needs_one_where_there_are_keys(
@@ -50,14 +50,14 @@ def test_openvino_needs_one_where_there_are_keys(
 ) -> None:
     executable = load_executable(unsigned, trust=trust)
 
-    assert executable.description["segments"] == 0
+    assert executable.facts.segments == 0
     assert "segment_0 can't be used: it has no signature, and engines of openvino need one" in caplog.text
 
 
 def test_a_backend_that_may_be_unsigned_may_be_so_beside_keys(unsigned: pathlib.Path, key: pathlib.Path) -> None:
     trust = Trust.of([key.with_name("signer.pub")], ["openvino"])
 
-    assert load_executable(unsigned, trust=trust).description["segments"] == 2
+    assert load_executable(unsigned, trust=trust).facts.segments == 2
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_signed_model_that_was_edited_answers_natively(
 
     executable = load_executable(path, trust=trust)
 
-    assert len(executable.description["rejected"]) == rejected
-    assert message in executable.description["rejected"][0]
+    assert len(executable.facts.rejected) == rejected
+    assert message in executable.facts.rejected[0]
     assert message in caplog.text
     same(executable.run(FEEDS), plain(path, FEEDS))
 
@@ -108,8 +108,8 @@ def test_model_that_another_key_signed_answers_natively(
 
     executable = load_executable(tmp_path / "forged.onnx", trust=trust)
 
-    assert executable.description["segments"] == 0
-    assert "its signature is not of a trusted key" in executable.description["rejected"][0]
+    assert executable.facts.segments == 0
+    assert "its signature is not of a trusted key" in executable.facts.rejected[0]
 
 
 @pytest.mark.parametrize("allowed", [None, ["openvino"]])

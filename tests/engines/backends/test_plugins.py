@@ -125,7 +125,7 @@ def test_signed_engine_runs_for_whoever_trusts_the_signer(
     reasons = fallbacks(executable)
     executable.run({"x": floats(2, 4)})
 
-    assert (executable.description["segments"], reasons) == (1, [])
+    assert (executable.facts.segments, reasons) == (1, [])
     assert (workshop.folder / "slow_engine.imported").exists()
 
 

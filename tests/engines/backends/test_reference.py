@@ -68,8 +68,8 @@ def test_models_give_the_answers_of_plain_onnxruntime(
     compiled = workshop.compile_file(source, engine="reference", native_ops=native_ops, worker=in_process)
     executable = load_executable(compiled)
 
-    assert executable.description["engine"] == "reference"
-    assert executable.description["segments"] == segments
+    assert executable.facts.engine == "reference"
+    assert executable.facts.segments == segments
     for feeds in requests:
         same(executable.run(feeds), plain(source, feeds))
         same(plain(compiled, feeds), plain(source, feeds))

@@ -38,7 +38,7 @@ def test_a_decoder_stays_in_its_engine_from_the_first_token_to_the_last(
 
     executable = load_executable(workshop.compile_file(source, cache=cache))
 
-    assert executable.description["segments"]
+    assert executable.facts.segments
     reasons = fallbacks(executable)
     feeds = expected = first_step([3, 1, 4])
     for _ in range(20):
@@ -111,7 +111,7 @@ def test_an_engine_that_answers_empty_inputs_wrong_is_used_for_others_alone(
     executable = load_executable(compiled, trust=Trust(allow_unsigned=frozenset({"one-row"})))
     reasons = fallbacks(executable)
 
-    assert executable.description["segments"] == 1
+    assert executable.facts.segments == 1
     assert executable.run({"x": floats(0, 4)})["y"].shape == (0, 4)
     assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
     assert reasons == ["empty_tensor"]
@@ -141,7 +141,7 @@ def test_places_that_cant_be_read_leave_the_nodes_native(text: str, workshop: Wo
 
     executable = load_executable(path)
 
-    assert "its envelope can't be read" in executable.description["rejected"][0]
+    assert "its envelope can't be read (" in executable.facts.rejected[0]
     assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
 
 

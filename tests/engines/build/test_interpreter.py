@@ -94,6 +94,6 @@ def test_a_served_model_runs_natively_where_no_process_can_be_started(
 
     executable = prepare_model(model, CompileOptions(engine="openvino"))
 
-    assert executable.description["engine"] == "native"
+    assert executable.facts.engine == "native"
     assert "can't be started (No such file or directory)" in caplog.text
     executable.close()

@@ -77,7 +77,7 @@ def test_the_engine_that_fits_runs_whatever_its_place(
 ) -> None:
     executable = load_executable(merged)
 
-    assert (executable.description["segments"], executable.description["rejected"]) == (1, [])
+    assert (executable.facts.segments, executable.facts.rejected) == (1, ())
     same(executable.run(FEEDS), plain(source, FEEDS), 1e-3)
     assert np.array_equal(plain(merged, FEEDS)["y"], plain(source, FEEDS)["y"])
 
@@ -85,7 +85,7 @@ def test_the_engine_that_fits_runs_whatever_its_place(
 def test_nobody_reads_the_engines_that_do_not_run(merged: pathlib.Path) -> None:
     executable = load_executable(edited(merged, damaged("engine")))
 
-    assert (executable.description["segments"], executable.description["rejected"]) == (1, [])
+    assert (executable.facts.segments, executable.facts.rejected) == (1, ())
 
 
 @pytest.mark.parametrize("part", ["engine.1", "engine_references.1"])
@@ -94,8 +94,8 @@ def test_a_damaged_engine_that_would_run_gives_way_to_its_nodes(
 ) -> None:
     executable = load_executable(edited(merged, damaged(part)))
 
-    assert executable.description["segments"] == 0
-    assert "its bytes are damaged" in str(executable.description["rejected"])
+    assert executable.facts.segments == 0
+    assert "its bytes are damaged" in str(executable.facts.rejected)
     same(executable.run(FEEDS), plain(source, FEEDS))
 
 
@@ -122,7 +122,7 @@ def test_sidecars_go_into_the_merged_file(
     merge_files([elsewhere, split / "here.onnx"], target)
 
     executable = load_executable(target)
-    assert executable.description["segments"] == 1
+    assert executable.facts.segments == 1
     same(executable.run(FEEDS), plain(source, FEEDS), 1e-3)
 
 
@@ -134,7 +134,7 @@ def test_several_engines_go_to_sidecars_where_the_file_grows_too_large(merged: p
 
     names = {a.name for node in onnx.load(large / "merged.onnx").graph.node for a in node.attribute}
     assert {"engine_file", "engine_file.1"} <= names
-    assert load_executable(large / "merged.onnx").description["segments"] == 1
+    assert load_executable(large / "merged.onnx").facts.segments == 1
 
 
 def test_another_cut_is_refused_by_its_nodes_and_the_option_that_helps(
@@ -184,13 +184,13 @@ def test_a_signature_covers_every_engine(merged: pathlib.Path, tmp_path: pathlib
     generate_key(tmp_path / "signer")
     trust = Trust.of([tmp_path / "signer.pub"], None)
 
-    unsigned = load_executable(merged, trust=trust).description["segments"]
+    unsigned = load_executable(merged, trust=trust).facts.segments
     assert sign_model(merged, merged, tmp_path / "signer") == 2
 
     executable = load_executable(merged, trust=trust)
-    assert (unsigned, executable.description["segments"]) == (0, 1)
+    assert (unsigned, executable.facts.segments) == (0, 1)
     forged = edited(merged, lambda p: _rename(p, "envelope.1", device={"features": "another", "name": "y"}))
-    assert load_executable(forged, trust=trust).description["segments"] == 0
+    assert load_executable(forged, trust=trust).facts.segments == 0
 
 
 def _rename(proto: onnx.ModelProto, name: str, **fields: Any) -> None:
@@ -206,7 +206,7 @@ def test_engines_of_other_libraries_are_left_out(
     left = strip_file(both, both, keep=["openvino"], fallback=False)
 
     executable = load_executable(both)
-    assert (left, executable.description["segments"]) == (1, 1)
+    assert (left, executable.facts.segments) == (1, 1)
     same(executable.run(FEEDS), plain(source, FEEDS), 1e-3)
     with pytest.raises(EngineError, match="has no engine of sparse"):
         strip_file(both, both, keep=["sparse"], fallback=False)
@@ -218,7 +218,7 @@ def test_engines_alone_run_after_their_nodes_are_left_out(
     assert strip_file(merged, merged, keep=[], fallback=True) == 2
 
     executable = load_executable(merged)
-    assert executable.description["native_fallback"] is False
+    assert executable.facts.native_fallback is False
     assert not onnx.load(merged).functions
     same(executable.run(FEEDS), plain(source, FEEDS), 1e-3)
 

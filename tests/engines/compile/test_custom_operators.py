@@ -66,7 +66,7 @@ def test_nodes_around_an_operator_of_a_library_are_in_engines(
 
     assert [node.node for node in compiled.report.native] == ["scale"]
     assert [node.node for node in explained.native] == ["scale"]
-    assert executable.description["segments"] == 2
+    assert executable.facts.segments == 2
     np.testing.assert_allclose(executable.run({"x": X})["y"], plainly(source, library, X), rtol=1e-4)
     np.testing.assert_allclose(plainly(output, library, X), plainly(source, library, X), rtol=1e-4)
 

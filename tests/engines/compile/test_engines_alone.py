@@ -55,7 +55,7 @@ def test_it_gives_what_the_reference_gives(workshop: Workshop, source: pathlib.P
     executable = load_executable(workshop.compile_file(source, reference=False))
 
     np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source), rtol=1e-5)
-    assert executable.description["native_fallback"] is False
+    assert executable.facts.native_fallback is False
 
 
 def test_an_engine_that_fails_is_an_error(

@@ -25,7 +25,7 @@ def test_a_compiled_file_answers_as_it_did(answers: dict[str, np.ndarray], trust
     executable = load_executable(FILES / "compiled.onnx", trust=trust)
 
     np.testing.assert_allclose(executable.run({"x": answers["x"]})["y"], answers["y"], rtol=1e-5)
-    assert executable.description["native_nodes"] >= 1
+    assert executable.facts.native_nodes >= 1
 
 
 def test_a_compiled_file_runs_in_plain_onnxruntime(answers: dict[str, np.ndarray]) -> None:
@@ -50,5 +50,5 @@ def test_engines_in_a_branch_give_way_to_the_nodes_that_they_replaced(caplog: py
     executable = load_executable(path)
 
     np.testing.assert_allclose(executable.run(feeds)["y"], session.run(None, feeds)[0], rtol=1e-5)
-    assert executable.description["segments"] == 0
+    assert executable.facts.segments == 0
     assert "engines in subgraphs of control flow are not used" in caplog.text

@@ -30,7 +30,7 @@ def test_a_function_of_another_opset_runs_natively_beside_engines(
 
     executable = load_executable(compiled)
     x = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
-    assert executable.description["segments"] == 1
+    assert executable.facts.segments == 1
     np.testing.assert_array_equal(executable.run({"x": x})["y"], np.maximum(x.T, 0))
 
 

@@ -102,7 +102,7 @@ def test_the_compiled_file_gives_the_right_answer(workshop: Workshop, source: pa
     executable = load_executable(workshop.compile_file(source, engine=engine))
 
     np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source)[0], rtol=1e-5, atol=1e-6)
-    assert executable.description["reference_nodes"] == ["FlexAttention"]
+    assert executable.facts.reference_nodes == ["FlexAttention"]
 
 
 def test_its_stage_is_one_node(workshop: Workshop, source: pathlib.Path) -> None:
@@ -133,7 +133,7 @@ def test_control_flow_around_it_runs_there_as_a_whole(workshop: Workshop, condit
     executable = load_executable(workshop.compile_file(source))
 
     np.testing.assert_allclose(executable.run(feeds)["y"], expected(source, feeds)[0], rtol=1e-5)
-    assert executable.description["reference_nodes"] == ["If"]
+    assert executable.facts.reference_nodes == ["If"]
 
 
 def test_a_function_around_it_runs_there_as_a_whole(workshop: Workshop) -> None:
@@ -143,7 +143,7 @@ def test_a_function_around_it_runs_there_as_a_whole(workshop: Workshop) -> None:
     executable = load_executable(workshop.compile_file(source))
 
     np.testing.assert_allclose(executable.run(feeds)["y"], expected(source, feeds)[0], rtol=1e-5, atol=1e-6)
-    assert executable.description["reference_nodes"] == ["attend"]
+    assert executable.facts.reference_nodes == ["attend"]
 
 
 def test_an_engine_goes_before_it(workshop: Workshop) -> None:
@@ -208,3 +208,22 @@ def test_a_result_that_the_operator_does_not_define_is_refused(source: pathlib.P
 
     with pytest.raises(LastResortError, match=r"float32\[1, 1, 4, 8\] for 'a', which is float32\[1, ?2, ?4, ?8\]"):
         executable.run(FEEDS)
+
+
+@pytest.mark.parametrize("pads", [0, 1])
+def test_automatic_padding_beside_other_padding_is_refused_where_they_differ(workshop: Workshop, pads: int) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 18]> g (float[1,1,4,4] x, float[1,1,3,3] w) => (float[1,1,?,?] y) {{
+            a = Conv<auto_pad = "VALID", pads = {[pads] * 4}>(x, w)
+            y = Neg(a)
+        }}"""
+    )
+    feeds = {"x": np.ones((1, 1, 4, 4), np.float32), "w": np.ones((1, 1, 3, 3), np.float32)}
+
+    executable = load_executable(workshop.write(model))
+
+    if pads:
+        with pytest.raises(LastResortError, match=r"float32\[1, 1, 2, 2\] for 'a', which is float32\[1, 1, 4, 4\]"):
+            executable.run(feeds)
+    else:
+        np.testing.assert_array_equal(executable.run(feeds)["y"], np.full((1, 1, 2, 2), -9, np.float32))

@@ -30,7 +30,7 @@ def test_any_opset_gives_the_answers_of_plain_onnxruntime(
     compiled = workshop.compile_file(source, native_ops=("Relu",))
     executable = load_executable(compiled)
 
-    assert executable.description["segments"] == 2
+    assert executable.facts.segments == 2
     for batch in (1, 3):
         feeds = {"x": floats(batch, 3, 6, 6)}
         same(executable.run(feeds), plain(source, feeds))
@@ -78,7 +78,7 @@ def test_optional_input_may_be_left_out(workshop: Workshop) -> None:
 
     executable = load_executable(workshop.compile_file(source, samples=workshop.folder / "samples.npz"))
 
-    assert executable.description["segments"] == 1
+    assert executable.facts.segments == 1
     assert not executable.run({"x": floats(4)})["h"]
     assert not executable.run({"x": floats(4), "o": None})["h"]
     assert executable.run({"x": floats(4), "o": floats(4)})["h"]
@@ -98,5 +98,5 @@ def test_names_may_be_anything(workshop: Workshop, plain: RunPlainly, same: Asse
 
     executable = load_executable(workshop.compile_file(source, native_ops=("Relu",)))
 
-    assert executable.description["segments"] == 2
+    assert executable.facts.segments == 2
     same(executable.run(feeds), plain(source, feeds))

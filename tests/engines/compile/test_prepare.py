@@ -40,8 +40,8 @@ def test_model_is_compiled_and_loaded_without_writing_a_file(
 ) -> None:
     executable = prepare_model(source, OPTIONS)
 
-    assert executable.description["segments"] == 2
-    assert executable.description["engines_built"] == 2
+    assert executable.facts.segments == 2
+    assert executable.facts.engines_built == 2
     same(executable.run(FEEDS), plain(source, FEEDS))
     assert list(source.parent.iterdir()) == [source]
 
@@ -78,7 +78,7 @@ def test_model_runs_natively_where_the_disk_is_too_full_to_compile_it(
 
     executable = prepare_model(source, OPTIONS)
 
-    assert executable.description["engine"] == "native"
+    assert executable.facts.engine == "native"
     assert "runs natively, since it can't be compiled" in caplog.text
     assert "No space left on device" in caplog.text
     same(executable.run(FEEDS), plain(source, FEEDS))
@@ -91,8 +91,8 @@ def test_second_start_builds_nothing(
 
     executable = prepare_model(source, OPTIONS, cache)
 
-    assert executable.description["engines_built"] == 0
-    assert executable.description["segments"] == 2
+    assert executable.facts.engines_built == 0
+    assert executable.facts.segments == 2
     same(executable.run(FEEDS), plain(source, FEEDS))
 
 
@@ -104,9 +104,9 @@ def test_native_uses_no_engine(
 
     executable = prepare_model(path, CompileOptions(engine="native"))
 
-    assert executable.description["engine"] == "native"
-    assert executable.description["segments"] == 0
-    assert executable.description["rejected"] == []
+    assert executable.facts.engine == "native"
+    assert executable.facts.segments == 0
+    assert executable.facts.rejected == ()
     same(executable.run(FEEDS), plain(source, FEEDS))
 
 
@@ -116,7 +116,7 @@ def test_model_without_any_engine_node_runs_natively(workshop: Workshop, plain: 
 
     executable = prepare_model(source, OPTIONS)
 
-    assert executable.description["segments"] == 0
+    assert executable.facts.segments == 0
     same(executable.run(feeds), plain(source, feeds))
 
 
@@ -158,8 +158,8 @@ def test_engines_that_may_not_run_are_built_again_from_the_nodes(
 
     executable = prepare_model(compiled, OPTIONS)
 
-    facts = executable.description
-    assert (facts["segments"], facts["engines_built"], len(facts["rejected"])) == (2, 2, 2)
+    facts = executable.facts
+    assert (facts.segments, facts.engines_built, len(facts.rejected)) == (2, 2, 2)
     assert "its engines are built again on this machine" in caplog.text
     same(executable.run(FEEDS), plain(source, FEEDS))
 
@@ -173,6 +173,6 @@ def test_engines_that_can_not_be_built_again_leave_the_model_native(
 
     executable = prepare_model(compiled, options)
 
-    assert executable.description["segments"] == 0
+    assert executable.facts.segments == 0
     assert "they can't be built, so its nodes run natively" in caplog.text
     same(executable.run(FEEDS), plain(source, FEEDS))

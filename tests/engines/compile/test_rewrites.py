@@ -65,7 +65,7 @@ def test_an_engine_and_its_fallback_hold_the_merged_block(source: pathlib.Path, 
     compiled.save(source.with_name("compiled.onnx"))
     executable = load_executable(source.with_name("compiled.onnx"))
     expected = load_executable(source).run(request())["y"]
-    assert executable.description["segments"] == 1
+    assert executable.facts.segments == 1
     np.testing.assert_allclose(executable.run(request())["y"], expected, rtol=1e-4, atol=1e-5)
     held = op_types(compiled.model)
     assert (held.count("Conv"), held.count("BatchNormalization"), held.count("Clip")) == (1, 0, 1)
@@ -85,7 +85,7 @@ def test_a_model_served_natively_gains_too(source: pathlib.Path) -> None:
     executable = prepare_model(source, CompileOptions(engine="native"))
 
     expected = load_executable(source).run(request())["y"]
-    assert [one["rule"] for one in executable.description["report"]["rewrites"]] == ["branches", "hard-swish"]
+    assert [one["rule"] for one in executable.facts.report["rewrites"]] == ["branches", "hard-swish"]
     np.testing.assert_allclose(executable.run(request())["y"], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -97,7 +97,7 @@ def test_a_process_prepares_the_native_form_for_another(source: pathlib.Path, tm
     executable = open_prepared(source, prepared, None)
     expected = load_executable(source).run(request())["y"]
     assert prepared.rewritten
-    assert executable.description["native_nodes"] == 2
+    assert executable.facts.native_nodes == 2
     np.testing.assert_allclose(executable.run(request())["y"], expected, rtol=1e-4, atol=1e-5)
 
 

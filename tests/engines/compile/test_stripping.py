@@ -54,8 +54,8 @@ def test_engines_answer_as_before(
 ) -> None:
     executable = load_executable(stripped)
 
-    assert executable.description["segments"] == 2
-    assert executable.description["native_fallback"] is False
+    assert executable.facts.segments == 2
+    assert executable.facts.native_fallback is False
     same(executable.run(FEEDS), plain(source, FEEDS), 1e-3)
 
 

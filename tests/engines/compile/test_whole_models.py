@@ -247,7 +247,7 @@ def test_model_gives_the_answers_of_plain_onnxruntime(
     compiled = workshop.compile_file(source, native_ops=case.native_ops)
     executable = load_executable(compiled)
 
-    assert executable.description["segments"] == case.segments
+    assert executable.facts.segments == case.segments
     for feeds in case.requests:
         expected = plain(source, feeds)
         same(executable.run(feeds), expected)

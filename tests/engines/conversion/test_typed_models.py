@@ -20,6 +20,7 @@ from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.conversion.typed_models import REPORT, convert_file
 from trtnode.engines.errors import AlreadyCompiledError, EngineError, OverwriteError, PrecisionError
 from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.precision.bfloat16 import with_float32_kernels
 from trtnode.engines.precision.options import Calibration
 from workshop import Workshop
 
@@ -119,29 +120,56 @@ def test_rules_keep_nodes_in_float32_and_the_file_says_so(workshop: Workshop, di
     assert report["rules"] == ["node=conv1:fp32"]
 
 
+INDICES = "int64[2,1] rows = {0, 2}, int64[2,8] places = {0,1,2,3,0,1,2,3, 3,2,1,0,3,2,1,0}, int64[1] zero = {0},"
+SLICED = "int64[1] eight = {8}, int64[1] one = {1}, int64[1] two = {2}"
+STATISTICS = ", ".join(f"float[8] {name} = {{{', '.join('1' * 8)}}}" for name in ("scale", "shift", "mean", "variance"))
+
+
 @pytest.mark.parametrize("asked", ["fp16", "bf16"])
-def test_nodes_without_a_kernel_stay_float32(workshop: Workshop, asked: AskedPrecision) -> None:
-    graph = """g (float[4,8] x) => (float[4,8] y) <int64[2,1] rows = {0, 2}, int64 last = {-1}> {
-        a = MatMul(x, w)
-        u = Gather(x, rows)
-        v = Reshape(u, shape)
-        b = ScatterND<reduction = "max">(a, rows, v)
-        s = SequenceConstruct(b, b)
-        c = ConcatFromSequence<axis = 1>(s)
-        d = Slice(c, zero, eight, zero_one)
-        y = MatMul(d, w) }"""
-    numbers = {"shape": [2, 8], "zero": [0], "eight": [8], "zero_one": [1]}
-    model = onnx.load(workshop.write(graph))
-    model.graph.initializer.extend([weights(), *(numpy_helper.from_array(np.array(v), k) for k, v in numbers.items())])
+@pytest.mark.parametrize(
+    ("nodes", "kept"),
+    [
+        pytest.param('b = ScatterND<reduction = "max">(a, rows, u)', ["ScatterND"], id="scatter-nd"),
+        pytest.param(
+            'b = ScatterElements<reduction = "add">(a, places, u)', ["ScatterElements"], id="scatter-elements"
+        ),
+        pytest.param(
+            "s = SequenceConstruct(a, a) c = ConcatFromSequence<axis = 1>(s) b = Slice(c, zero, eight, one)",
+            ["SequenceConstruct", "ConcatFromSequence"],
+            id="sequence",
+        ),
+        pytest.param(
+            "b, m, v = BatchNormalization<training_mode = 1>(a, scale, shift, mean, variance)",
+            ["BatchNormalization"],
+            id="training",
+        ),
+    ],
+)
+def test_nodes_without_a_kernel_stay_float32_and_the_report_names_them(
+    workshop: Workshop, asked: AskedPrecision, nodes: str, kept: list[str]
+) -> None:
+    read = (
+        ", float[8] m, float[8] v" if "training_mode" in nodes else ""
+    )  # unread, ONNX Runtime keeps them from run to run
+    text = f"""g (float[4,8] x) => (float[4,8] y{read}) <{INDICES} {SLICED}, {STATISTICS}> {{
+        a = MatMul(x, w) u = Slice(x, zero, two) {nodes} y = MatMul(b, w) }}"""
+    model = onnx.load(workshop.write(text))
+    model.graph.initializer.append(weights())
+    source = workshop.write(model)
 
-    written, _ = converted(workshop, workshop.write(model), asked, calibration=GENERATED)
+    written, report = converted(workshop, source, asked, calibration=GENERATED)
 
+    named = {node.name or f"{node.op_type}:{node.output[0]}" for node in model.graph.node if node.op_type in kept}
+    assert set(report["without_kernel"]) == named
+    types = onnx.shape_inference.infer_shapes(written).graph.value_info
+    known = {value.name: value.type.tensor_type.elem_type for value in types}
     weight = {t.name: t.data_type for t in written.graph.initializer}
-    products = [node for node in written.graph.node if node.op_type == "MatMul"]
-    assert all(weight[node.input[1]] != TensorProto.FLOAT for node in products)
-    casts = {node.output[0]: node.attribute[0].i for node in written.graph.node if node.op_type == "Cast"}
-    (scattered,) = (node for node in written.graph.node if node.op_type == "ScatterND")
-    assert TensorProto.FLOAT in {casts.get(name) for name in scattered.input}
+    assert all(weight[n.input[1]] == STORED[asked] for n in written.graph.node if n.op_type == "MatMul")
+    floats = {known.get(n.input[0], weight.get(n.input[0])) for n in written.graph.node if n.op_type in kept[:1]}
+    assert floats == {TensorProto.FLOAT}
+    x = {"x": np.random.default_rng(1).normal(size=(4, 8)).astype(np.float32)}
+    expected, actual = (NativeSession(one, name="m").run(x)[0] for one in (source, with_float32_kernels(written)))
+    np.testing.assert_allclose(actual, expected, atol=0.2)
 
 
 def test_an_initializer_that_is_an_input_becomes_a_constant(workshop: Workshop) -> None:

@@ -81,7 +81,7 @@ def test_an_empty_text_has_an_answer_in_its_row(engine: str, workshop: Workshop,
         load_executable(workshop.compile_file(tmp_path / "texts.onnx", engine=engine)),
     ):
         assert executable.run({"x": TEXTS})["label"].tolist() == [1, 0, 0]
-        assert executable.description["reference_nodes"] == []
+        assert executable.facts.reference_nodes == []
 
 
 def test_letters_change_as_in_every_locale_of_unicode(workshop: Workshop, caplog: pytest.LogCaptureFixture) -> None:

@@ -221,7 +221,7 @@ def test_an_engine_from_before_the_clamps_is_left_out(workshop: Workshop, caplog
 
     executable = load_executable(edited(path, as_before))
 
-    assert executable.description["segments"] == 0
+    assert executable.facts.segments == 0
     assert "GatherND in it addresses memory by indices that are not checked; compile the model again." in caplog.text
 
 
@@ -236,5 +236,5 @@ def test_bounds_that_do_not_fit_the_engine_are_refused(
 
     executable = load_executable(edited(path, with_field(options={"INDICES": bounds})))
 
-    assert executable.description["segments"] == 0
+    assert executable.facts.segments == 0
     assert "can't be read" in caplog.text

@@ -56,7 +56,7 @@ def test_integers_keep_every_digit(
 
     executable = load_executable(workshop.compile_file(source, worker=in_process))
 
-    assert executable.description["segments"] >= 1
+    assert executable.facts.segments >= 1
     near, far = (v.reshape(4, 6) for v in integers(np.dtype(kind)))
     for x, z in ((near, near[::-1]), (far, far[::-1]), (near, far)):
         feeds = {"x": np.ascontiguousarray(x[:, :4]), "z": np.ascontiguousarray(z[:, :4])}
@@ -95,7 +95,7 @@ def test_ranges_and_tiles_have_the_lengths_of_dimensions(
 
     executable = load_executable(workshop.compile_file(source, worker=in_process))
 
-    assert executable.description["native_nodes"] == 0
+    assert executable.facts.native_nodes == 0
     for n, m in ((1, 1), (2, 5), (7, 2), (300, 11)):
         feeds = {"x": np.arange(n, dtype=np.float32), "z": np.ones((2, m), np.float32)}
         same(executable.run(feeds), plain(source, feeds))

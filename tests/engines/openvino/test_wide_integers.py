@@ -40,7 +40,7 @@ def test_values_of_which_the_order_counts_stay_in_engines(
 
     answers = [executable.run(FEEDS) for _ in range(2)]
 
-    assert executable.description["segments"] == 1
+    assert executable.facts.segments == 1
     assert told == fallbacks * 2
     for answer in answers:
         same(answer, plain(source, FEEDS))
@@ -71,7 +71,7 @@ def test_positions_that_end_as_indices_stay_in_engines(
 
     answer = executable.run(FEEDS)
 
-    assert (executable.description["segments"], told) == (1, [])
+    assert (executable.facts.segments, told) == (1, [])
     same(answer, plain(source, FEEDS))
 
 

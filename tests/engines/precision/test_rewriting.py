@@ -8,16 +8,19 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 from comparison import RunPlainly
-from model_texts import parse
+from model_texts import clean, parse
 from precision import envelope, precision_options
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.precision.options import Calibration
+from trtnode.engines.precision.rewriting import Setting, transform
+from trtnode.partitioner.cut.segments import Segment
 from workshop import Workshop
 
 
@@ -43,7 +46,8 @@ def test_digits_loses_nothing_in_half_precision(
     path = workshop.compile_file(digits, precision=precision_options(precision))
 
     effective = get_backend("openvino").precision_support().effective[precision]
-    assert load_executable(path).description["precision"] == {"asked": precision, "effective": effective}
+    facts = load_executable(path).facts
+    assert (facts.precision_asked, facts.precision) == (precision, effective)
     assert points(path, digits_test) >= points(digits, digits_test) - 0.1
 
 
@@ -121,3 +125,23 @@ def test_a_model_that_is_quantized_already_keeps_its_scales(
     assert "is quantized already, so it keeps its own scales" in caplog.text
     assert compiled.report.as_json()["precision"]["quantized_already"] is True
     assert compiled.precision_effective == "int8"
+
+
+@pytest.mark.parametrize(
+    ("precision", "kept"), [pytest.param("fp16", [], id="has-it"), pytest.param("bf16", ["warp"], id="lacks-it")]
+)
+def test_a_node_that_only_the_target_lacks_stays_float32(precision: str, kept: list[str]) -> None:
+    graph = clean("""g (float[1,2,4,4] x, float[1,2,2,2] grid) => (float[1,2,2,2] y) {
+        a = Abs(x)
+        [warp] b = GridSample(a, grid)
+        y = Neg(b)
+    }""")
+    segment = Segment(name="s", level=0, nodes=graph.nodes, inputs=graph.inputs, outputs=graph.outputs)
+    model, setting = ir.to_proto(graph.model), Setting(asked=precision, nodes=(precision,) * 3)
+
+    transformed = transform(model, segment, setting, get_backend("tensorrt"))
+
+    assert list(transformed.without_kernel) == kept
+    types = {v.name: v.type.tensor_type.elem_type for v in transformed.model.graph.value_info}
+    (warped,) = (node for node in transformed.model.graph.node if node.op_type == "GridSample")
+    assert types[warped.output[0]] == (onnx.TensorProto.FLOAT if kept else onnx.TensorProto.FLOAT16)

@@ -185,5 +185,5 @@ def test_scalars_stay_scalars_between_stages(workshop: Workshop, fallbacks: Call
     answers = executable.run({"s": np.array(1, np.float32), "x": ramp(3, 0)})
 
     np.testing.assert_allclose(answers["y"], -np.e * ramp(3, 0), rtol=1e-5)
-    assert executable.description["segments"] == 1
+    assert executable.facts.segments == 1
     assert reasons == []

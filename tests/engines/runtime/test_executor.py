@@ -147,7 +147,7 @@ def test_scalar_input_takes_other_shapes_as_onnxruntime_does(
 def test_many_threads_get_their_own_answers(graph: str, sizes: Sequence[int], workshop: Workshop) -> None:
     body = " { e = Exp(x) r = Relu(e) n = Neg(r) s = Relu(n) t = Add(s, n) y = Sub(t, e) }"
     executable = workshop.executable(graph + body, native_ops=("Relu",))
-    assert executable.description["segments"] == 3
+    assert executable.facts.segments == 3
     together = threading.Barrier(6)
 
     def ask(thread: int) -> int:
@@ -196,7 +196,7 @@ def test_failing_run_is_reported_and_leaves_the_executable_usable(
     executable = workshop.executable(
         "g (float[N] x) => (float[M,2] y) <int64[2] s = {-1, 2}> { e = Exp(x) y = Reshape(e, s) }"
     )
-    assert executable.description["segments"] == 1
+    assert executable.facts.segments == 1
     reasons = fallbacks(executable)
 
     for size in (6, 5, 6, 8, 7, 7, 8, 6, 2, 9, 2, 4):
@@ -248,22 +248,15 @@ def test_closed_executable_lets_go_and_runs_under_way_finish(workshop: Workshop)
     assert right == [True] * 4
 
 
-def test_description_says_what_runs_where(workshop: Workshop) -> None:
+def test_facts_say_what_runs_where(workshop: Workshop) -> None:
     executable = workshop.executable(
         "g (float[2,4] x) => (float[2,4] y) { e = Exp(x) r = Relu(e) y = Neg(r) }", native_ops=("Relu",)
     )
 
-    assert executable.description == {
-        "engine": "openvino",
-        "segments": 2,
-        "native_nodes": 1,
-        "precision": {"asked": "fp32", "effective": "fp32"},
-        "rejected": [],
-        "unchecked": 0,
-        "native_fallback": True,
-        "index_sizes": {},
-        "reference_nodes": [],
-    }
+    facts = executable.facts
+    assert (facts.engine, facts.segments, facts.native_nodes) == ("openvino", 2, 1)
+    assert (facts.precision_asked, facts.precision) == ("fp32", "fp32")
+    assert (facts.rejected, facts.unchecked, facts.native_fallback) == ((), 0, True)
     assert [s.name for s in executable.inputs] == ["x"]
     assert [s.static_shape for s in executable.outputs] == [(2, 4)]
 
@@ -276,6 +269,6 @@ def test_engines_that_are_not_asked_for_run_natively(workshop: Workshop, plain: 
         executable = open_executable(load_model(path), path, folder=path.parent, only=only)
 
         feeds = {"x": floats(2, 4)}
-        assert executable.description["segments"] == segments
-        assert executable.description["rejected"] == []
+        assert executable.facts.segments == segments
+        assert executable.facts.rejected == ()
         same(executable.run(feeds), plain(source, feeds))

@@ -82,7 +82,7 @@ def test_results_of_fixed_and_of_other_shapes_are_told_apart(machine: Machine, p
 
     model.check(x=floats(3, 4), w=floats(6))
 
-    assert model.executable.description["segments"] > 1
+    assert model.executable.facts.segments > 1
     assert model.fallbacks == []
 
 

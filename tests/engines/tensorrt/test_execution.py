@@ -59,7 +59,7 @@ def test_network_with_a_dynamic_batch_gives_what_native_execution_gives(machine:
     for batch in (1, 16, 3, 3, 1):
         model.check(image=floats(batch, 1, 8, 8, seed=batch))
 
-    assert model.executable.description["engine"] == "tensorrt"
+    assert model.executable.facts.engine == "tensorrt"
     assert model.fallbacks == []
 
 
@@ -148,7 +148,7 @@ def test_shape_that_only_a_run_reveals_is_taken_from_the_allocator(machine: Mach
     for x in ([1, 0, 2, 0, 0, 3], [0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 4]):
         model.check(x=np.array(x, np.float32))
 
-    assert model.executable.description["segments"] == 1
+    assert model.executable.facts.segments == 1
     assert model.fallbacks == []
 
 
@@ -166,7 +166,7 @@ def test_float64_is_narrowed_where_the_user_allows_it(machine: Machine) -> None:
 
     model.check(x=floats(2, 3).astype(np.float64))
 
-    assert model.executable.description["segments"] == 2
+    assert model.executable.facts.segments == 2
     assert model.fallbacks == []
 
 
@@ -175,8 +175,8 @@ def test_bias_of_a_quantized_model_is_inside_the_engine(machine: Machine) -> Non
 
     model.check(x=floats(1, 2, 3, 3))
 
-    assert model.executable.description["segments"] == 1
-    assert model.executable.description["native_nodes"] == 0
+    assert model.executable.facts.segments == 1
+    assert model.executable.facts.native_nodes == 0
     assert model.fallbacks == []
 
 

@@ -28,8 +28,8 @@ def test_plan_that_the_library_refuses_runs_natively_and_its_log_says_why(machin
 
     executable = load_executable(compiled, trust=ANYONE)
 
-    assert executable.description["engine"] == "native"
-    assert "Serialization assertion failed: magic number." in executable.description["rejected"][0]
+    assert executable.facts.engine == "native"
+    assert "Serialization assertion failed: magic number." in executable.facts.rejected[0]
     assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
 
 
@@ -83,7 +83,7 @@ def test_model_without_execution_contexts_runs_natively(
     executable = load_executable(compiled, trust=ANYONE)
 
     assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
-    assert said in executable.description["rejected"][0]
+    assert said in executable.facts.rejected[0]
     machine.clean()
     assert machine.gpu.leaks() == NOTHING
 
@@ -97,7 +97,7 @@ def test_gpu_without_room_for_a_model_runs_it_natively_and_the_others_on(machine
 
     executable = load_executable(compiled, trust=ANYONE)
 
-    assert "The GPU's memory is full" in executable.description["rejected"][0]
+    assert "The GPU's memory is full" in executable.facts.rejected[0]
     small.check(x=floats(2, 4))
     assert small.fallbacks == []
 
@@ -187,7 +187,7 @@ def test_model_is_not_loaded_onto_a_lost_context(machine: Machine) -> None:
 
     executable = load_executable(compiled, trust=ANYONE)
 
-    assert "can't be used any more" in executable.description["rejected"][0]
+    assert "can't be used any more" in executable.facts.rejected[0]
     assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
 
 

@@ -102,7 +102,7 @@ def test_a_value_outside_the_bounds_is_answered_natively(machine: Machine, works
     for sizes in ([2, 8], [1, 8], [4, 8], [2, 8]):
         model.check(x=x, s=np.array(sizes))
 
-    assert model.executable.description["segments"] == 1
+    assert model.executable.facts.segments == 1
     assert model.fallbacks == []
     model.check(x=x, s=np.array([5, 8]))
     assert model.fallbacks == ["outside_profiles"]

@@ -122,7 +122,7 @@ def test_plan_for_another_machine_is_answered_natively(
 
     executable = load_executable(compiled, trust=ANYONE)
 
-    assert said in executable.description["rejected"][0]
+    assert said in executable.facts.rejected[0]
     assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
 
 
@@ -162,7 +162,7 @@ def test_plan_that_nobody_vouches_for_is_answered_natively(
 
     executable = load_executable(compiled, trust=Trust.of([tmp_path / "trusted.pub"], None))
 
-    assert said in executable.description["rejected"][0]
+    assert said in executable.facts.rejected[0]
     assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
     assert machine.simulation.enqueues == 0
 

@@ -64,7 +64,7 @@ def test_an_engine_answers_as_onnx_runtime_does(engine: str, load: Callable[...,
 
     (answer,) = executable.run({"image": images}).values()
 
-    assert (executable.description["engine"], executable.description["rejected"]) == (engine, [])
+    assert (executable.facts.engine, executable.facts.rejected) == (engine, ())
     np.testing.assert_allclose(answer, expected, rtol=1e-2, atol=1e-3)
 
 
@@ -84,7 +84,7 @@ def test_requests_of_many_threads_and_shapes_pass_engines_and_native_nodes(
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(ask, range(200)))
 
-    assert executable.description["segments"] == 3
+    assert executable.facts.segments == 3
     assert fallbacks == []
 
 
@@ -101,4 +101,4 @@ def test_engine_of_tensorrt_for_rtx_that_was_built_without_a_gpu_is_compared_her
 
     executable = load_executable(compiled, trust=Trust.of((), (engine,)))
 
-    assert (executable.description["unchecked"], executable.description["rejected"]) == (0, [])
+    assert (executable.facts.unchecked, executable.facts.rejected) == (0, ())

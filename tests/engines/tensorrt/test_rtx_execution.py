@@ -118,7 +118,7 @@ def test_simulated_engine_runs_on_the_streams_that_tensorrt_has(
     rtx.enqueues = 0
 
     assert answers(executable, compiled, floats(2, 4)) == []
-    assert rtx.enqueues == executable.description["segments"] == len(native_ops) + 1
+    assert rtx.enqueues == executable.facts.segments == len(native_ops) + 1
 
 
 def test_simulated_engine_is_compared_at_its_first_load_alone(
@@ -126,10 +126,10 @@ def test_simulated_engine_is_compared_at_its_first_load_alone(
 ) -> None:
     compiled = build(CHAIN)
 
-    loads = [load_executable(compiled, trust=ANYONE, cache=cache).description for _ in range(2)]
+    loads = [load_executable(compiled, trust=ANYONE, cache=cache).facts for _ in range(2)]
 
     assert jobs.calls.count("check_segments") == 1
-    assert [(facts["segments"], facts["unchecked"], facts["rejected"]) for facts in loads] == [(1, 0, [])] * 2
+    assert [(facts.segments, facts.unchecked, facts.rejected) for facts in loads] == [(1, 0, ())] * 2
 
 
 def test_simulated_engine_that_computes_something_else_is_never_used(
@@ -141,7 +141,7 @@ def test_simulated_engine_that_computes_something_else_is_never_used(
     executables = [load_executable(compiled, trust=ANYONE, cache=cache) for _ in range(2)]
 
     for executable in executables:
-        (rejected,) = executable.description["rejected"]
+        (rejected,) = executable.facts.rejected
         assert "its results are not trusted: 'y' is not what native execution gives: 8 of 8 elements differ" in rejected
     assert jobs.calls.count("check_segments") == 1
     assert caplog.text.count("Its nodes run natively; compile the model again on this machine.") == 2
@@ -181,8 +181,8 @@ def test_comparison_that_crashes_costs_the_engine_alone_and_is_tried_again(
     worker.functions.clear()
     recovered = load_executable(compiled, trust=ANYONE, cache=cache)
 
-    assert "The process that ran check_segments crashed" in crashed.description["rejected"][0]
-    assert (crashed.description["segments"], recovered.description["segments"]) == (0, 1)
+    assert "The process that ran check_segments crashed" in crashed.facts.rejected[0]
+    assert (crashed.facts.segments, recovered.facts.segments) == (0, 1)
 
 
 def test_simulated_engine_of_varying_shape_is_compared_on_a_shape_that_it_was_built_for(build: Build) -> None:
@@ -190,7 +190,7 @@ def test_simulated_engine_of_varying_shape_is_compared_on_a_shape_that_it_was_bu
 
     executable = load_executable(compiled, trust=ANYONE)
 
-    assert (executable.description["segments"], executable.description["rejected"]) == (1, [])
+    assert (executable.facts.segments, executable.facts.rejected) == (1, ())
     assert answers(executable, compiled, floats(55, 4)) == []
 
 
@@ -199,10 +199,10 @@ def test_simulated_engines_of_less_precision_are_compared_in_direction(build: Bu
     graph = f"g (float[2,4] x) => (float[2,4] y) {{ {carried} }}"
 
     compiled = build(graph, native_ops=("Softsign",), precision="fp16")
-    description = load_executable(compiled, trust=ANYONE).description
+    facts = load_executable(compiled, trust=ANYONE).facts
 
-    assert (description["precision"]["effective"], description["segments"]) == ("fp16", 2)
-    assert (description["unchecked"], description["rejected"]) == (0, [])
+    assert (facts.precision, facts.segments) == ("fp16", 2)
+    assert (facts.unchecked, facts.rejected) == (0, ())
 
 
 def test_engine_without_nodes_to_compare_with_is_used_and_called_unchecked(
@@ -214,9 +214,9 @@ def test_engine_without_nodes_to_compare_with_is_used_and_called_unchecked(
         whole = compile_model(tmp_path / "source.onnx", wishes, worker=InProcessWorker())  # type: ignore[arg-type]
     whole.without_fallback().save(tmp_path / "alone.onnx")
 
-    description = load_executable(tmp_path / "alone.onnx", trust=ANYONE).description
+    facts = load_executable(tmp_path / "alone.onnx", trust=ANYONE).facts
 
-    assert (description["segments"], description["unchecked"], jobs.calls) == (1, 1, [])
+    assert (facts.segments, facts.unchecked, jobs.calls) == (1, 1, [])
 
 
 def test_report_says_no_longer_that_an_engine_is_unchecked_once_it_was_compared(
@@ -229,7 +229,7 @@ def test_report_says_no_longer_that_an_engine_is_unchecked_once_it_was_compared(
 
     (stored,) = (json.loads(p.value) for p in onnx.load(compiled).metadata_props if p.key == "trtnode.report")
     assert stored["checked"] is False
-    assert "checked" not in executable.description["report"]
+    assert "checked" not in executable.facts.report
 
 
 def test_kernels_are_compiled_once_a_machine(
@@ -282,7 +282,7 @@ def test_simulated_library_says_why_it_takes_no_engine(build: Build) -> None:
     plan.settings = {**plan.settings, "targets": ["sm120"]}
     replace_engine(compiled, plan.to_bytes())
 
-    (rejected,) = load_executable(compiled, trust=ANYONE).description["rejected"]
+    (rejected,) = load_executable(compiled, trust=ANYONE).facts.rejected
 
     assert rejected.endswith("(UNSUPPORTED_CC)")
 

@@ -77,7 +77,7 @@ def test_unsigned_engine_is_refused(
 
     executable = load_executable(compiled, trust=Trust())
 
-    assert executable.description["segments"] == 0
+    assert executable.facts.segments == 0
     assert "it has no signature, and engines of tensorrt-rtx need one: `trtnode sign` signs the file" in caplog.text
 
 
@@ -88,7 +88,7 @@ def test_engine_for_other_gpus_is_not_loaded(
 
     executable = load_executable(compiled, trust=Trust.of((), ("tensorrt-rtx",)))
 
-    assert executable.description["segments"] == 0
+    assert executable.facts.segments == 0
     assert "it was built for processor 'sm86,sm89'; here it is 'sm90'." in caplog.text
 
 
@@ -112,7 +112,7 @@ def test_served_model_stays_native_where_engines_could_not_run(
     with caplog.at_level("INFO", logger="trtnode.engines.compile.prepare"):
         executable = prepare_model(source, CompileOptions(engine="tensorrt-rtx"), cache)
 
-    assert (executable.description["engine"], executable.description["engines_built"]) == ("native", 0)
+    assert (executable.facts.engine, executable.facts.engines_built) == ("native", 0)
     assert caplog.messages == [
         f"{source} runs natively: engines of tensorrt-rtx would be built but not run (no GPU here)"
     ]
@@ -123,5 +123,5 @@ def test_served_file_whose_engines_can_not_run_here_is_not_built_again(
 ) -> None:
     executable = prepare_model(compiled, CompileOptions(engine="tensorrt-rtx"), EngineCache(tmp_path / "cache", 10**9))
 
-    assert (executable.description["engine"], executable.description["engines_built"]) == ("native", 0)
+    assert (executable.facts.engine, executable.facts.engines_built) == ("native", 0)
     assert len([r for r in caplog.records if r.levelname == "WARNING"]) == 1

@@ -44,7 +44,7 @@ def test_what_was_compiled_for_serving_tells_its_precision(
         pair, CompileOptions(**vars(precision_options("int8", calibration=vectors, min_cosine=0.9)))
     )
 
-    assert executable.description["precision"] == {"asked": "int8", "effective": "int8"}
+    assert (executable.facts.precision_asked, executable.facts.precision) == ("int8", "int8")
 
 
 def test_a_metric_of_the_users_own_is_asked_again_each_time(

@@ -5,9 +5,6 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import onnx
-import onnx.parser
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,51 +52,6 @@ def test_an_inner_result_that_others_read_stays() -> None:
     result, _ = rewritten(source, "native")
 
     assert op_types(result) == ["Squeeze", "Reshape", "Neg", "Neg", "Identity"]
-
-
-SIZES = [(n, m) for n in (0, 1, 2, 3, 4) for m in (0, 1, 3, 4, 8)]
-
-
-@pytest.mark.parametrize(
-    "chain",
-    [
-        "a = Squeeze(x, one) y = Unsqueeze(a, one)",
-        "a = Reshape(x, eights) y = Reshape(a, fours)",
-        "a = Reshape(x, pairs) y = Reshape(a, flat)",
-        "a = Reshape(x, flat) b = Split(a, two) y = Reshape(b, fours)",
-        "a = Reshape(x, copied) y = Squeeze(a, two)",
-        "a = Reshape(x, kept) y = Reshape(a, flat)",
-        "a = Shape(x) b = Reshape(x, a) y = Reshape(b, flat)",
-        "a = Unsqueeze(x, one) y = Reshape(a, fours)",
-        "a = Flatten(x) b = Unsqueeze(a, one) y = Squeeze(b, one)",
-    ],
-)
-def test_sizes_that_a_chain_refuses_are_refused_behind_it(chain: str) -> None:
-    numbers = {"one": [1], "two": [2], "flat": [-1], "eights": [-1, 8], "fours": [-1, 4], "pairs": [2, -1]}
-    numbers |= {"copied": [0, 2, -1], "kept": [0, -1]}
-    constants = ", ".join(f"int64[{len(n)}] {name} = {{{str(n)[1:-1]}}}" for name, n in numbers.items())
-    nodes = chain.replace("(x", "(r").replace("y =", "q =")
-    source = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 13]> g (float[N,M] x) => (float[] y) '
-        f"<{constants}> {{ r = Relu(x) {nodes} y = Tanh(q) }}"
-    )
-
-    result, _ = rewritten(source, "native")
-
-    assert [_outcome(result, sizes) for sizes in SIZES] == [_outcome(source, sizes) for sizes in SIZES]
-
-
-def _outcome(model: onnx.ModelProto, sizes: tuple[int, int]) -> tuple[int, ...] | None:
-    """The shape of the result; None where the model refuses these sizes."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    try:
-        (result,) = session.run(None, {"x": np.zeros(sizes, np.float32)})
-    except Exception:
-        return None
-    return tuple(result.shape)
 
 
 @st.composite

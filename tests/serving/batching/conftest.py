@@ -18,12 +18,13 @@ from tritonclient.utils import InferenceServerException
 
 from tests.serving.conftest import Running, Starter, given
 from trtnode.engines.errors import ExecutionError
+from trtnode.engines.model_facts import ModelFacts
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.serving.batching.batcher import DynamicBatcher
 from trtnode.serving.batching.concatenation import Feeds
+from trtnode.serving.batching.instance_pool import InstancePool
 from trtnode.serving.batching.queued_request import Outcome
 from trtnode.serving.batching.request_options import RequestOptions
-from trtnode.serving.models.instance_pool import InstancePool
 from trtnode.serving.telemetry.request_stats import Durations
 
 PATIENCE_S = 120
@@ -51,15 +52,7 @@ class Recorder:
     def __init__(self, columns: int | None = None, first: int | str = "n") -> None:
         self.inputs = (TensorSpec(name="x", dtype=onnx_ir.DataType.FLOAT, shape=(first, columns)),)
         self.outputs = (TensorSpec(name="y", dtype=onnx_ir.DataType.FLOAT, shape=(first, columns)),)
-        self.description: dict[str, Any] = {
-            "engine": "native",
-            "segments": 0,
-            "native_nodes": 1,
-            "precision": {"asked": "fp32", "effective": "fp32"},
-            "rejected": [],
-            "unchecked": 0,
-            "reference_nodes": (),
-        }
+        self.facts = ModelFacts(native_nodes=1)
         self.on_fallback: Callable[[str], None] = lambda reason: None
         self.executed: list[list[float]] = []
         self.copied: list[bool] = []

@@ -102,8 +102,8 @@ def test_server_runs_the_engines_that_its_configuration_trusts_and_builds_others
 
     executable = engine_loader(config)(config.models[0])
 
-    facts = executable.description
-    assert (facts["segments"], len(facts["rejected"]), facts["engines_built"]) == (1, refused, refused)
+    facts = executable.facts
+    assert (facts.segments, len(facts.rejected), facts.engines_built) == (1, refused, refused)
 
 
 @pytest.mark.parametrize(

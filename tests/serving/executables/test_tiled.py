@@ -19,6 +19,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.serving.conftest import Starter
 from trtnode.engines.errors import InvalidInputError
+from trtnode.engines.model_facts import ModelFacts
 from trtnode.partitioner.errors import PipelineError
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.pipelines.tiles import TileAxis
@@ -56,7 +57,7 @@ class Model:
         element = onnx_ir.DataType.from_numpy(np.dtype(dtype))
         self.inputs = (TensorSpec(name="x", dtype=element, shape=shape),)
         self.outputs = (TensorSpec(name="y", dtype=element, shape=None),)
-        self.description: dict[str, Any] = {}
+        self.facts = ModelFacts()
 
     def whole(self, images: np.ndarray) -> np.ndarray:
         planes = images if self.layout == "nchw" else np.moveaxis(images, 3, 1)

@@ -9,10 +9,10 @@ import pytest
 
 from tests.serving.batching.conftest import outcome_of
 from tests.serving.conftest import FakeExecutable
+from trtnode.serving.batching.instance_pool import InstancePool
 from trtnode.serving.batching.queued_request import Outcome
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError
-from trtnode.serving.models.instance_pool import InstancePool
 from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
 from trtnode.serving.threads.request_pool import RequestPool
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import subprocess
 import sys
@@ -56,8 +57,8 @@ def test_a_model_is_opened_as_it_was_compiled_before(folder: pathlib.Path, reque
     again = load(folder)
 
     assert again.run({"x": X})["y"].tolist() == first.run({"x": X})["y"].tolist() == [0, -2]
-    assert again.description == {**first.description, "engines_built": 0}
-    assert again.description["segments"] == 1
+    assert again.facts == dataclasses.replace(first.facts, engines_built=0, variants=again.facts.variants)
+    assert again.facts.segments == 1
 
 
 def test_a_machine_with_an_empty_cache_builds_nothing_for_a_compiled_file(folder: pathlib.Path) -> None:
@@ -66,7 +67,7 @@ def test_a_machine_with_an_empty_cache_builds_nothing_for_a_compiled_file(folder
 
     loaded = load(folder, "engine: auto")
 
-    assert (loaded.description["engines_built"], loaded.description["segments"]) == (0, 1)
+    assert (loaded.facts.engines_built, loaded.facts.segments) == (0, 1)
     assert loaded.run({"x": X})["y"].tolist() == [0, -2]
 
 
@@ -75,7 +76,7 @@ import pathlib, sys
 from trtnode.serving.config.load import load_config
 from trtnode.serving.models.loader import engine_loader
 settings = load_config(pathlib.Path(sys.argv[1]))
-print(engine_loader(settings)(settings.models[0]).description["engines_built"])
+print(engine_loader(settings)(settings.models[0]).facts.engines_built)
 """
 
 
@@ -99,7 +100,7 @@ def test_two_servers_that_start_together_with_one_cache_both_answer_with_engines
 
     assert set(outputs) <= {"0\n", "1\n"}
     assert "1\n" in outputs
-    assert load(folder).description["engines_built"] == 0
+    assert load(folder).facts.engines_built == 0
 
 
 def test_nodes_that_engines_replaced_are_read_from_the_file_of_the_model(folder: pathlib.Path) -> None:
@@ -140,11 +141,11 @@ def test_a_kept_file_that_is_damaged_is_made_again(damage: str, folder: pathlib.
     again = load(folder)
 
     assert again.run({"x": X})["y"].tolist() == [0, -2]
-    assert again.description["segments"] == 1
+    assert again.facts.segments == 1
 
 
 def test_another_setting_is_another_model(folder: pathlib.Path) -> None:
     load(folder)
 
     settings = "engine: openvino, measure: false, partition: {native_ops: [Neg]}"
-    assert load(folder, settings).description["native_nodes"] == 1
+    assert load(folder, settings).facts.native_nodes == 1

@@ -17,6 +17,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake, given
 from trtnode.engines.errors import ExecutionError
+from trtnode.engines.model_facts import ModelFacts
 from trtnode.serving.schema.model import ModelConfig
 
 
@@ -187,14 +188,14 @@ def test_model_whose_device_is_lost_is_not_ready_any_more(
 
 
 def test_what_a_model_became_is_shown(start_fake: StartFake, fake: FakeExecutable) -> None:
-    fake.description |= {
-        "precision": {"asked": "fp16", "effective": "fp32"},
-        "engines_built": 3,
-        "engine": "tensorrt-rtx",
-        "segments": 4,
-        "unchecked": 1,
-        "rejected": ["segment_1: another CPU"],
-    }
+    fake.facts = ModelFacts(
+        precision_asked="fp16",
+        engines_built=3,
+        engine="tensorrt-rtx",
+        segments=4,
+        unchecked=1,
+        rejected=("segment_1: another CPU",),
+    )
     running = start_fake()
 
     found = samples(running)

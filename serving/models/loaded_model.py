@@ -1,0 +1,211 @@
+"""A model that is open: what reads its requests, runs them, and writes their answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import numpy as np
+
+from trtnode.engines.model_facts import ModelFacts
+from trtnode.engines.runtime.executor import Executable
+from trtnode.serving.batching.axis_check import dependent_rows, no_batch_axis
+from trtnode.serving.batching.batcher import DynamicBatcher
+from trtnode.serving.batching.instance_pool import InstancePool
+from trtnode.serving.batching.length_batches import LengthBatches
+from trtnode.serving.batching.lengths import Lengths, lengths_of
+from trtnode.serving.batching.padding_check import PaddingCheck
+from trtnode.serving.batching.queued_request import Then
+from trtnode.serving.batching.request_options import RequestOptions
+from trtnode.serving.executables.interface import Run, ServedExecutable
+from trtnode.serving.executables.tiled import TiledExecutable
+from trtnode.serving.models.image_decoder import ImageDecoder
+from trtnode.serving.models.interface_check import served_signature, tell_of_untold
+from trtnode.serving.models.pipelines import image_decoders
+from trtnode.serving.models.warmup import warm_lengths, warm_up
+from trtnode.serving.protocol.request_cache import RequestCache
+from trtnode.serving.protocol.wire_signature import WireSignature, WireTensor
+from trtnode.serving.schema.model import BatchingConfig, ModelConfig
+from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
+from trtnode.serving.threads.cpu_affinity import placed
+from trtnode.serving.triton.conversion import triton_config
+from trtnode.serving.triton.wire import Reshapes, as_clients_see
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A model that answers requests. Thread-safe.
+
+    Attributes:
+        config: How it is served; of several variants, that of the one that was chosen.
+        executable: Runs it.
+        runner: Runs it for requests, in their order.
+        cache: Reads its requests and writes its responses.
+        all_outputs: The outputs of a request that asks for all; None where the executable has more.
+        images: Decodes encoded images, by input.
+        reshapes: Between the shapes that clients see and those of the model; None where they are the same.
+    """
+
+    config: ModelConfig
+    executable: ServedExecutable
+    runner: InstancePool | DynamicBatcher
+    cache: RequestCache
+    all_outputs: Sequence[WireTensor] | None
+    images: Mapping[str, ImageDecoder]
+    reshapes: Reshapes | None
+
+    @property
+    def batching(self) -> BatchingConfig | None:
+        """The configuration of batching; None if requests run one by one."""
+        return self.config.batching if isinstance(self.runner, DynamicBatcher) else None
+
+    def decode_images(self, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Return the arrays of a request with its encoded images decoded.
+
+        Raises:
+            InvalidRequestError: An image is damaged, too large, or of another size than others.
+        """
+        if not self.images:
+            return feeds
+        inputs = self.cache.signature.inputs
+        decoded = {name: one.decode(inputs[name].label, feeds[name].tolist()) for name, one in self.images.items()}
+        return {**feeds, **decoded}
+
+    def submit(
+        self,
+        feeds: Mapping[str, np.ndarray],
+        outputs: Sequence[WireTensor],
+        options: RequestOptions,
+        durations: Durations,
+        then: Then,
+    ) -> None:
+        """Run the model when an instance is free.
+
+        Args:
+            feeds: Arrays that fit the signature.
+            outputs: Some of the signature.
+            options: What the request asks of the queue.
+            durations: Gets the time in the queue and of the run.
+            then: Gets at least the arrays of ``outputs``. Or it gets InvalidInputError if the model's own check refuses
+                an input, QueueTimeoutError, CancelledRequestError, or what the run raised.
+
+        Raises:
+            InvalidRequestError: There are more rows than a batch may have.
+            UnavailableError: The queue is full.
+        """
+        if self.reshapes is not None:
+            feeds, then = self.reshapes.taken(feeds), self.reshapes.passing_on(then)
+        names = None if outputs is self.all_outputs else [tensor.name for tensor in outputs]
+        self.runner.submit(feeds, names, options, durations, then)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOpener:
+    """Makes loaded models of executables.
+
+    Attributes:
+        config: How the model is served.
+        counts: Gets what happens to requests.
+        version: Decimal.
+        message_bytes: The most bytes of a message.
+        interim: True if it answers natively only until its engines are built.
+        on_loss: Called with a sentence when its engines can't run any more.
+    """
+
+    config: ModelConfig
+    counts: ModelCounts
+    version: str
+    message_bytes: int
+    interim: bool
+    on_loss: Callable[[str], None]
+
+    def open(self, executable: ServedExecutable) -> LoadedModel:
+        """Check an executable against the configuration, and warm it up. It is closed if that fails.
+
+        Raises:
+            ServingError: They don't fit each other.
+            PipelineError: The pipeline doesn't fit the model.
+            EngineError: The model fails.
+        """
+        try:
+            return self._open(executable)
+        except BaseException:
+            executable.close()
+            raise
+
+    def _open(self, executable: ServedExecutable) -> LoadedModel:
+        config = self.config
+        signature = served_signature(config, executable)
+        folder = config.path.parent
+        folder = folder.parent if folder.name.isdecimal() else folder
+        seen = as_clients_see(signature, triton_config(config), folder)
+        if config.interface is None:
+            tell_of_untold(signature, executable.inputs, executable.outputs)
+        images = image_decoders(config, executable.inputs[0].name) if config.preprocess and executable.inputs else {}
+        lengths = self._unlike_lengths(executable, signature)
+        # Requests fit the signature once they are read; only what images were decoded to is checked again.
+        run: Run = placed(executable.run if images else executable.run_checked)
+        runner = self._runner(executable, signature, run if lengths is None else lengths.padding(run), lengths)
+        batching = config.batching if isinstance(runner, DynamicBatcher) else None
+        warm_up(executable, signature, config, batching)
+        if lengths is not None:
+            warm_lengths(executable, signature, lengths, config, batching)
+        self._finish(executable)
+        variant = answering_variant(executable.facts)
+        wire = dataclasses.replace(seen, message_bytes=self.message_bytes).taking_images(images)
+        return LoadedModel(
+            config=config.of_variant(next(v for v in config.variants if v.label == variant)) if variant else config,
+            executable=executable,
+            runner=runner,
+            cache=RequestCache(wire, self.version, variant=variant, is_batched=batching is not None),
+            all_outputs=seen.outputs if len(signature.outputs) == len(executable.outputs) else None,
+            images=images,
+            reshapes=Reshapes.of(triton_config(config)),
+        )
+
+    def _finish(self, executable: ServedExecutable) -> None:
+        """Keep the kernels that the warm-up has compiled; from now on, fallbacks and losses are told."""
+        model = cast(Executable, executable.model if isinstance(executable, TiledExecutable) else executable)
+        model.keep_kernels()
+        model.on_fallback = self.counts.add_fallback
+        model.on_loss = self.on_loss
+        if self.config.nan is not None:
+            model.nan_natively = self.config.nan == "native"
+
+    def _runner(
+        self, executable: ServedExecutable, signature: WireSignature, run: Run, lengths: LengthBatches | None
+    ) -> InstancePool | DynamicBatcher:
+        batching, instances = self.config.batching, self.config.instances
+        if batching is None:
+            return InstancePool(run, instances, self.counts)
+        problem = no_batch_axis(signature) or dependent_rows(executable, signature)
+        if problem:
+            logger.warning("Model %r: requests run one by one, without batching: %s", self.config.name, problem)
+            return InstancePool(run, instances, self.counts)
+        inputs, runs_apart = signature.required, executable.needs_native
+        return DynamicBatcher(run, inputs, batching, instances, self.counts, runs_apart, lengths)
+
+    def _unlike_lengths(self, executable: ServedExecutable, signature: WireSignature) -> LengthBatches | None:
+        """Return what pads requests; None where it isn't configured, or answers would depend on padding."""
+        name, config = self.config.name, self.config.lengths
+        if config is None or self.interim:
+            return None
+        joins = self.config.batching is not None and no_batch_axis(signature) is None
+        lengths = lengths_of(None if config == "auto" else config, executable.inputs)
+        if isinstance(lengths, Lengths):
+            lengths = PaddingCheck(executable, signature, lengths, joins=joins).run()
+        if isinstance(lengths, Lengths):
+            axes = ", ".join(f"axis {axis} of {tensor!r}" for tensor, axis in lengths.axes.items())
+            logger.info("Model %r: requests are padded to %s, on %s", name, list(lengths.buckets), axes)
+            return LengthBatches(lengths, self.counts)
+        logger.warning("Model %r: requests are not padded, whatever their length: %s", name, lengths)
+        return None
+
+
+def answering_variant(facts: ModelFacts | None) -> str:
+    """Return the name of the variant that answers; empty for a model without variants."""
+    return next((str(one["name"]) for one in (facts.variants if facts else ()) if one["answers"]), "")
