@@ -176,13 +176,6 @@ def test_compile_tells_what_was_measured(
     assert "segments of the minimum cut" in printed
 
 
-def test_an_option_that_is_gone_is_logged_and_has_no_effect(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    assert main(["explain", str(DIGITS), "--tune", "--no-cache"]) == 0
-    assert caplog.text.count("--tune has no effect: engines are measured by default") == 1
-
-
 def test_compile_measures_by_default_and_explain_knows_the_choice(
     cache: pathlib.Path, tmp_path: pathlib.Path, engines_take: EnginesTake, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,6 +24,7 @@ from trtnode.serving.cli.command import Command
 from trtnode.serving.cli.compile_flags import options_from
 from trtnode.serving.cli.serve import SERVE
 from trtnode.serving.models.isolation import key_of_loaded
+from trtnode.serving.models.overrides import read_override
 from trtnode.serving.schema.json_schema import config_schema
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.server import LimitsConfig
@@ -92,6 +93,16 @@ def test_an_option_has_one_name_and_one_default_everywhere(path: str) -> None:
     assert served().options == CompileOptions()
     for function in (trtnode.compile, trtnode.explain):
         assert inspect.signature(function).parameters[one.name].default == one.default
+
+
+@pytest.mark.parametrize("name", CompileOptions.gone)
+def test_an_option_that_is_gone_is_taken_everywhere_and_logged(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert made_of(CompileOptions, {name: True}) == CompileOptions()
+    assert all(parsed(command, f"--{name}") == CompileOptions() for command in NEEDED)
+    assert read_override(served(), f'{{"{name}": true}}', {}).config.options == CompileOptions()
+
+    told = [record.message for record in caplog.records]
+    assert [text.partition(" has no effect")[0] for text in told] == [name, *[f"--{name}"] * 3, f"config: {name}"]
 
 
 @pytest.mark.parametrize("path", OPTIONS)
