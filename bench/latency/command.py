@@ -21,7 +21,7 @@ from trtnode.bench.latency_report.tables import print_comparison, print_result
 from trtnode.bench.networks.catalogue import NETWORKS
 from trtnode.engines.artifact.files import check_output, write_atomically
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.registry import only_builds_reason, resolve_engine
+from trtnode.engines.backends.registry import abilities_of, resolve_engine
 from trtnode.engines.errors import NotRunHereError
 from trtnode.serving.cli.compile_flags import given_options
 from trtnode.serving.cli.terminal.console import open_console
@@ -55,7 +55,7 @@ def bench_models(arguments: argparse.Namespace) -> int:
 def _bench(arguments: argparse.Namespace, subjects: Iterable[LatencySubject], count: int) -> int:
     """Measure and report. An interruption reports the complete rounds; figures are in the JSON file as they come."""
     engine = resolve_engine(arguments.engine)
-    if reason := only_builds_reason(engine, BuildOptions()):
+    if reason := abilities_of(engine, BuildOptions()).idle:
         raise NotRunHereError("bench", engine, reason)
     earlier = read_result(arguments.compare) if arguments.compare else None
     _check_folders(arguments.json, arguments.html)

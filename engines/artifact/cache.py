@@ -54,7 +54,7 @@ def engine_key(**parts: str) -> str:
 
 def _refusal(fields: Mapping[str, Any]) -> Refusal:
     refusal = Refusal(code=ReasonCode(fields["code"]), detail=str(fields["detail"]), divisible=False)
-    culprits = tuple((int(place), str(detail), ReasonCode(code)) for place, detail, code in fields.get("culprits", ()))
+    culprits = tuple((int(place), str(detail), ReasonCode(code)) for place, detail, code in fields["culprits"])
     return dataclasses.replace(refusal, culprits=culprits)
 
 

@@ -7,7 +7,6 @@ bytes have a hash of their own in the envelope, since nodes without their engine
 from __future__ import annotations
 
 import hashlib
-import logging
 import pathlib
 from collections.abc import Iterator
 
@@ -19,8 +18,6 @@ from trtnode.partitioner.graph.view import TRTNODE_DOMAIN
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.external_data import read_external_data
 from trtnode.partitioner.model.mapped_weights import ENGINE_PARTS, data_outside, engine_part
-
-logger = logging.getLogger(__name__)
 
 CHECKSUM = "trtnode.checksum"
 """Key of the model's property that holds it."""
@@ -52,14 +49,14 @@ def stamp_checksum(model: onnx.ModelProto, path: pathlib.Path) -> None:
 
 
 def check_checksum(model: onnx.ModelProto, path: pathlib.Path) -> None:
-    """Compare a model with its checksum. Files that have none pass, with a line in the log if they are compiled ones.
+    """Compare a model with its checksum. Without one, a model passes only if it isn't a whole compiled file.
 
     Args:
         model: As read from ``path``.
         path: Its file.
 
     Raises:
-        ModelFileError: They differ.
+        ModelFileError: They differ, or a compiled file has no checksum.
     """
     properties = {entry.key: entry.value for entry in model.metadata_props}
     if stated := [properties[key] for key in KEYS if key in properties]:
@@ -67,7 +64,8 @@ def check_checksum(model: onnx.ModelProto, path: pathlib.Path) -> None:
             problem = "its nodes or weights are damaged (they differ from its checksum)."
             raise ModelFileError(path, problem, "Copy the file again, or compile the model again.")
     elif WRITTEN_BY_US in properties:
-        logger.info("%s has no checksum, so damage can't be told; compile the model again to add one", path)
+        problem = "it has no checksum, as files from before any release; damage could not be told."
+        raise ModelFileError(path, problem, "Compile the model again.")
 
 
 def _checksum(model: onnx.ModelProto, path: pathlib.Path) -> str:

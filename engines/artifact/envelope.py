@@ -18,8 +18,6 @@ from trtnode.partitioner.graph.view import TensorSpec
 FORMAT_VERSION = 2
 """From 2 on, bytes of an engine may stand in the weights beside it."""
 
-READABLE_FORMATS = (1, FORMAT_VERSION)
-
 TARGETS = "TARGETS"
 """The option that names the GPUs of an engine that was built for several, with commas between."""
 
@@ -172,14 +170,14 @@ class Envelope:
         """Read an envelope.
 
         Raises:
-            EngineRejectedError: The text is no envelope, or one of a newer format.
+            EngineRejectedError: The text is no envelope, or one of another format.
         """
         try:
             fields = json.loads(text)
             _check(fields, {"format_version": int})
             version = fields["format_version"]
-            if version not in READABLE_FORMATS:
-                known = f"this program reads up to {FORMAT_VERSION}"
+            if version != FORMAT_VERSION:
+                known = f"this program reads {FORMAT_VERSION}; compile the model again"
                 raise EngineRejectedError(segment, f"its envelope has format {version}, {known}.")
             _check(fields, FORM)
             fields["device"] = Device(**fields["device"])

@@ -20,7 +20,7 @@ from onnx.reference import ReferenceEvaluator
 from trtnode.engines.artifact.envelope import Envelope, current_platform
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.protocols import Backend, Engine, LoadOptions
-from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.backends.registry import abilities_of, get_backend
 from trtnode.engines.backends.shape_range import Profile, ShapeRange
 from trtnode.engines.errors import BuildError, EngineRejectedError
 from trtnode.partitioner.graph.view import Graph, TensorSpec
@@ -55,10 +55,10 @@ def engine_name() -> str:
 @pytest.fixture(scope="session")
 def backend(engine_name: str) -> Backend:
     """The engine."""
-    found = get_backend(engine_name)
-    if reason := found.unavailable_reason() or found.cannot_run_reason(BuildOptions()):
+    found = abilities_of(engine_name, BuildOptions())
+    if reason := found.missing or found.idle:
         pytest.skip(reason)
-    return found
+    return get_backend(engine_name)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import pkgutil
@@ -17,6 +18,38 @@ from trtnode.engines.errors import BackendMissingError, UnknownBackendError
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """The abilities of an engine's library on this machine. Native execution lacks none.
+
+    Attributes:
+        missing: The reason for which nothing can be built, and how to mend that; empty if it can.
+        idle: The reason, in a few words, for which engines are built but don't run; empty if they run.
+    """
+
+    missing: str = ""
+    idle: str = ""
+
+
+def abilities_of(engine: str, options: BuildOptions) -> Abilities:
+    """Decide what a library can do here. Whatever depends on that takes the value.
+
+    Args:
+        engine: Name of a backend, or ``native``.
+        options: Of the builds.
+
+    Raises:
+        UnknownBackendError: The name is no backend's.
+        BackendMissingError: Its code can't be imported.
+    """
+    if engine == NATIVE:
+        return Abilities()
+    backend = get_backend(engine)
+    if missing := backend.unavailable_reason():
+        return Abilities(missing=missing)
+    return Abilities(idle=backend.cannot_run_reason(options) or "")
 
 
 def resolve_engine(name: str, options: BuildOptions | None = None) -> str:
@@ -67,32 +100,19 @@ def _engines_here(options: BuildOptions | None) -> Iterator[str]:
         if library.needs_gpu and pkgutil.resolve_name("trtnode.engines.cuda.devices:find_gpu")() is None:
             continue  # without importing the backend, which takes longer than the others
         try:
-            backend = get_backend(name)
+            found = abilities_of(name, options or BuildOptions())
         except BackendMissingError as problem:
             logger.warning("%s", problem)
             continue
-        reason = backend.unavailable_reason()
-        if reason is not None and not library.needs_gpu:
-            _warn_once(reason)
-        if reason is None and backend.cannot_run_reason(options or BuildOptions()) is None:
+        if found.missing and not library.needs_gpu:
+            _warn_once(found.missing)
+        if found == Abilities():
             yield name
 
 
 @functools.cache
 def _warn_once(reason: str) -> None:
     logger.warning("%s Engine auto does without it.", reason)
-
-
-def only_builds_reason(engine: str, options: BuildOptions) -> str | None:
-    """Return in a few words why an engine's library builds here and can't run; None if it runs, or is not here.
-
-    Args:
-        engine: Name of a backend, or ``native``.
-        options: Of the builds.
-    """
-    if engine == NATIVE or get_backend(engine).unavailable_reason() is not None:
-        return None
-    return get_backend(engine).cannot_run_reason(options)
 
 
 @functools.cache

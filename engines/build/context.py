@@ -12,8 +12,9 @@ from typing import Any
 from trtnode.engines.artifact.cache import EngineCache, builder_version, engine_key
 from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.protocols import Backend
-from trtnode.engines.backends.registry import get_backend, only_builds_reason
+from trtnode.engines.backends.registry import Abilities, abilities_of, get_backend
 from trtnode.engines.build import jobs
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
@@ -52,6 +53,7 @@ class CompileContext:
         worker: Child process in which engines are built and run.
         place: Holds the compilation's files. It goes with the last compiled model that has engines or weights there.
         known_sizes: Inputs with the relations of their sizes, by the inputs as declared.
+        abilities: Those of the backend on this machine.
     """
 
     source: SourceModel
@@ -61,6 +63,11 @@ class CompileContext:
     worker: SubprocessWorker
     place: TemporaryFolder
     known_sizes: dict[tuple[TensorSpec, ...], tuple[TensorSpec, ...] | None] = dataclasses.field(default_factory=dict)
+    abilities: Abilities = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        """Ask once for the abilities of the backend."""
+        object.__setattr__(self, "abilities", abilities_of(self.engine, self.options.build))
 
     @property
     def folder(self) -> pathlib.Path:
@@ -75,7 +82,12 @@ class CompileContext:
     @property
     def unchecked(self) -> str:
         """The reason for which engines are built but not run here; empty where they run."""
-        return only_builds_reason(self.engine, self.options.build) or ""
+        return self.abilities.idle
+
+    @property
+    def builds(self) -> bool:
+        """True if engines can be built here."""
+        return self.engine != NATIVE and not self.abilities.missing
 
     @property
     def checked_by(self) -> str:

@@ -107,8 +107,7 @@ class Compilation:
     def _take_steps(self, attempt: Attempt) -> Attempt:
         steps: tuple[Callable[[Attempt], Attempt], ...] = (
             self._build,
-            self._check_engines,
-            self._try_empty,
+            *(() if self._context.unchecked else (self._check_engines, self._try_empty)),
             self._embed,
             self._check_file,
             self._choose_precision,
@@ -126,13 +125,9 @@ class Compilation:
         return dataclasses.replace(attempt, engines=engines, refused=refused)
 
     def _check_engines(self, attempt: Attempt) -> Attempt:
-        if self._context.unchecked:
-            return attempt
         return dataclasses.replace(attempt, refused=self._partition_builder.check(attempt.partition, attempt.engines))
 
     def _try_empty(self, attempt: Attempt) -> Attempt:
-        if self._context.unchecked:
-            return attempt
         return dataclasses.replace(
             attempt, engines=self._partition_builder.try_empty(attempt.partition, attempt.engines)
         )

@@ -10,7 +10,7 @@ import pathlib
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.backends.names import NATIVE
-from trtnode.engines.backends.registry import get_backend, only_builds_reason, warn_of_idle_options, with_next_engine
+from trtnode.engines.backends.registry import abilities_of, warn_of_idle_options, with_next_engine
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext, open_context
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
@@ -89,10 +89,11 @@ def _check_library(engine: str, options: CompileOptions) -> None:
         PrecisionError: It lacks a precision.
     """
     warn_of_idle_options(engine, options.build)
-    if engine != NATIVE and (problem := get_backend(engine).unavailable_reason()):
-        raise BackendMissingError(problem)
-    if options.precision == "auto" and (reason := only_builds_reason(engine, options.build)):
-        raise NotRunHereError("--precision auto", engine, reason)
+    found = abilities_of(engine, options.build)
+    if found.missing:
+        raise BackendMissingError(found.missing)
+    if found.idle and options.precision == "auto":
+        raise NotRunHereError("--precision auto", engine, found.idle)
     check_engine(engine, options)
 
 

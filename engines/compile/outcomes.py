@@ -7,7 +7,6 @@ import json
 
 from trtnode.engines.artifact.cache import engine_key, recall
 from trtnode.engines.backends.build_environment import build_environment
-from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.tuning.tuner import demoted_as_json, read_demoted
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
@@ -38,8 +37,7 @@ def recall_outcome(context: CompileContext, partition: Partition) -> dict[str, V
     Returns:
         The reason for each; None where there was no such compilation here.
     """
-    is_there = context.engine != NATIVE and context.backend.unavailable_reason() is None
-    return recall(context.cache, _key(context, partition), read_demoted) if is_there else None
+    return recall(context.cache, _key(context, partition), read_demoted) if context.builds else None
 
 
 def _key(context: CompileContext, partition: Partition) -> str:

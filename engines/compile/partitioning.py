@@ -90,7 +90,7 @@ def _partition_for(
         partition = _partition_cleaned(with_defaults_as_constants(graph, without=_given(options)), context)
         demoted = recall_outcome(context, partition)
         chosen, tuning = _as_measured_before(partition, context)
-    labelled_by = _source_of_labels(engine)
+        labelled_by = f"the table; {context.abilities.missing}" if context.abilities.missing else ""
     compiled_before = demoted is not None if partition.segments and not labelled_by else None
     partition = dataclasses.replace(chosen, seconds={"infer_shapes": seconds, **partition.seconds})
     partition = partition.demote(demoted) if demoted else partition
@@ -115,7 +115,7 @@ def _as_measured_before(partition: Partition, context: CompileContext) -> tuple[
     Returns:
         The partition, and the figures of that compilation, if there was one.
     """
-    if context.engine == NATIVE or context.backend.unavailable_reason() is not None:
+    if not context.builds:
         return partition, None
     tuner = Tuner(context)
     return tuner.recall(partition), tuner.figures
@@ -172,9 +172,9 @@ def _partition_cleaned(graph: Graph, context: CompileContext) -> Partition:
     engine, options, cache, worker = context.engine, context.options, context.cache, context.worker
     wishes = options.partition
     table = _on_targets(_table(engine, wishes), engine, options.build)
-    if engine == NATIVE or get_backend(engine).unavailable_reason() is not None:
+    if not context.builds:
         return partition_graph(expand_functions(graph, table, wishes), table, wishes)
-    backend = get_backend(engine)
+    backend = context.backend
     reading = WholeModels(backend, cache, worker).read(graph, table, wishes)
     reading = reading.on(expand_functions(reading.graph, reading.judge(table), wishes))
     supports = _on_targets(ask_library(backend, reading, wishes, cache, worker), engine, options.build)
@@ -194,12 +194,6 @@ def _on_targets(supports: Predicate, engine: str, options: BuildOptions) -> Pred
         return check(node, options) if verdict.supported else verdict
 
     return rule
-
-
-def _source_of_labels(engine: str) -> str:
-    """Return the source of labels that no library has confirmed; empty where one has."""
-    problem = None if engine == NATIVE else get_backend(engine).unavailable_reason()
-    return f"the table; {problem}" if problem else ""
 
 
 def _warn_of_idle_globs(graph: Graph, options: PartitionOptions) -> None:

@@ -19,7 +19,7 @@ from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.names import NATIVE
-from trtnode.engines.backends.registry import only_builds_reason, resolve_engine
+from trtnode.engines.backends.registry import abilities_of, resolve_engine
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.custom_operators import custom_operators
@@ -165,7 +165,7 @@ def _prepare(
         freeze_initializers(model)
     engine = resolve_engine(options.engine, options.build)
     check_engine(engine, options)
-    idle = only_builds_reason(engine, options.build)
+    idle = abilities_of(engine, options.build).idle
     # Only measurements depend on it; without them, the decisions of other compilations of the model stay valid.
     options = dataclasses.replace(options, threads=run.threads, shares_cores=run.shares_cores and options.measures)
     if options.reference is False:
@@ -251,7 +251,7 @@ def _open_compiled(
     open_model = functools.partial(open_executable, native=path, folder=path.parent, use_engines=engine != NATIVE)
     trust, known = cache.trust if cache else Trust(), known_engines(path, cache)
     executable = open_model(model, run=dataclasses.replace(run, trust=trust, known=known), compiled=facts)
-    rejected, idle = executable.facts.rejected, only_builds_reason(engine, options.build)
+    rejected, idle = executable.facts.rejected, abilities_of(engine, options.build).idle
     again = rejected and executable.facts.native_fallback and not idle
     compiled = _build_again(path, options, cache) if again else None
     if compiled is not None:

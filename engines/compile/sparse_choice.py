@@ -14,7 +14,7 @@ from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.backends.build_environment import measuring_environment
 from trtnode.engines.backends.names import AUTO, NATIVE, SPARSE
-from trtnode.engines.backends.registry import get_backend
+from trtnode.engines.backends.registry import Abilities, abilities_of, get_backend
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.compile.embedding import with_tuning
 from trtnode.engines.errors import EngineError
@@ -80,7 +80,7 @@ def _may_gain(context: CompileContext) -> bool:
     is_open = options.engine == AUTO and options.sparse_weights == "auto" and options.measures
     if not is_open or not context.backend.on_cpu or options.precision != "fp32":
         return False
-    if get_backend(SPARSE).unavailable_reason() is not None or not context.source.runs_natively:
+    if abilities_of(SPARSE, options.build) != Abilities() or not context.source.runs_natively:
         return False
     return has_sparse_layers(load_model(context.source.path).graph)
 

@@ -88,7 +88,7 @@ class CalibrationTable:
     def _from_json(cls, fields: Mapping[str, Any]) -> CalibrationTable:
         if fields["format"] != FORMAT:
             raise ValueError(f"its format is {fields['format']!r}, not {FORMAT!r}")
-        factors = {str(name): _factors(name, values) for name, values in fields.get("factors", {}).items()}
+        factors = {str(name): _factors(name, values) for name, values in fields["factors"].items()}
         return cls(
             ranges={str(name): _range(name, pair) for name, pair in fields["ranges"].items()},
             model_sha256=str(fields["model_sha256"]),
@@ -96,7 +96,7 @@ class CalibrationTable:
             samples=int(fields["samples"]),
             method=str(fields["method"]),
             versions={str(k): str(v) for k, v in fields["versions"].items()},
-            means={str(name): _numbers(name, values) for name, values in fields.get("means", {}).items()},
+            means={str(name): _numbers(name, values) for name, values in fields["means"].items()},
             factors=factors,
             scaled_ranges={name: _range(name, fields["scaled_ranges"][name]) for name in factors},
         )

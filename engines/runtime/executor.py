@@ -310,8 +310,8 @@ def _load_engines(
     _warn_of_refused(refused.values(), has_fallback=has_native_fallback(graph.model))
     inside = [inner.name for node in graph.nodes for inner in subgraph_nodes(node) if is_trtnode(inner.op)]
     if inside:
-        rejected.append(f"{inside[0]}: engines in subgraphs of control flow are not used any more.")
-        logger.warning("%s Their nodes run natively; compile the model again.", rejected[-1])
+        rejected.append(f"{inside[0]}: engines in subgraphs of control flow are not used.")
+        logger.warning("%s Their nodes run natively; compile the whole model.", rejected[-1])
     return engines, envelopes, rejected
 
 

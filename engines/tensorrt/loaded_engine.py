@@ -18,9 +18,6 @@ from trtnode.partitioner.graph.view import TensorSpec
 
 Shape = tuple[int, ...]
 
-STRIPPED = "STRIP_PLAN"
-"""The option of engines without weights, which earlier versions built."""
-
 RUNTIME_CACHE = "IRuntimeCache"
 """A class of TensorRT for RTX alone, which compiles an engine's kernels where the engine runs."""
 
@@ -152,10 +149,6 @@ def deserialize(trt: Any, engine: bytes | memoryview, envelope: Envelope) -> Loa
     Raises:
         EngineRejectedError: TensorRT refuses the bytes, in its own words, or they are not what the envelope says.
     """
-    if STRIPPED in envelope.options:
-        raise EngineRejectedError(
-            "TensorRT", "it holds no weights, as some of earlier versions. Compile the model again."
-        )
     logger = make_logger(trt)
     logger.take()
     try:

@@ -12,6 +12,7 @@ import onnx
 
 from stand_in_workers import AnyWorker
 from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.artifact.checksum import WRITTEN_BY_US, stamp_checksum
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.build.options import CompileOptions
@@ -36,6 +37,8 @@ class Workshop:
         if isinstance(model, str):
             model = onnx.parser.parse_model(f'<ir_version: {ir}, opset_import: ["": {opset}{domains}]> {model}')
         path = self.folder / f"model_{next(self._numbers)}.onnx"
+        if any(entry.key == WRITTEN_BY_US for entry in model.metadata_props):
+            stamp_checksum(model, path)
         onnx.save(model, path)
         return path
 

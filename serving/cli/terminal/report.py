@@ -19,7 +19,7 @@ from rich.table import Column
 from rich.text import Text
 
 from trtnode.engines.backends.build_options import BuildOptions
-from trtnode.engines.backends.registry import only_builds_reason
+from trtnode.engines.backends.registry import abilities_of
 from trtnode.engines.runtime.reference_nodes import count_operators
 from trtnode.engines.sparse.survey import LayerSparsity
 from trtnode.engines.tuning.candidates import ALL_ENGINES, NO_ENGINE
@@ -309,6 +309,6 @@ def _remedy(report: Report) -> str:
 
 
 def _measurement(engine: str) -> str:
-    if only_builds_reason(engine, BuildOptions()):
+    if abilities_of(engine, BuildOptions()).idle:
         return f"compile the model here, and measure it where {engine} runs: nothing here can."
     return "compile the model, which measures it here with and without engines."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import pathlib
 from collections.abc import Callable
 
@@ -14,6 +13,7 @@ from arrays import floats
 from comparison import AssertSame, RunPlainly
 from edited_models import attribute
 from model_texts import parse
+from trtnode.engines.artifact.checksum import CHECKSUM
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.prepare import load_executable, prepare_model
@@ -22,7 +22,6 @@ from trtnode.partitioner.errors import ModelFileError, PartitionError
 from workshop import Workshop
 
 FEEDS = {"x": np.linspace(-1, 1, 128, dtype=np.float32).reshape(2, 64)}
-OLD_FILE = pathlib.Path(__file__).parents[2] / "fixtures" / "0.1.0" / "compiled.onnx"
 DAMAGED = r"its nodes or weights are damaged \(they differ from its checksum\)\. Copy the file again"
 
 
@@ -100,13 +99,15 @@ def test_tools_may_edit_metadata_and_move_weights(compiled: pathlib.Path, tmp_pa
     assert load_executable(tmp_path / "moved.onnx").facts.segments == 2
 
 
-def test_files_of_older_versions_load_with_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        load_executable(OLD_FILE)
+def test_a_compiled_file_from_before_any_release_is_refused(compiled: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    proto = onnx.load(compiled)
+    kept = [entry for entry in proto.metadata_props if entry.key != CHECKSUM]
+    del proto.metadata_props[:]
+    proto.metadata_props.extend(kept)
+    onnx.save(proto, tmp_path / "old.onnx")
 
-    assert [r.getMessage() for r in caplog.records if "has no checksum" in r.getMessage()] == [
-        f"{OLD_FILE} has no checksum, so damage can't be told; compile the model again to add one"
-    ]
+    with pytest.raises(ModelFileError, match=r"old\.onnx.* it has no checksum, .*Compile the model again\."):
+        load_executable(tmp_path / "old.onnx")
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -259,7 +259,7 @@ def test_a_table_survives_its_file(digits: pathlib.Path, samples: CalibrationDat
     assert len(table.means["image"]) == 1
 
 
-def test_a_table_without_means_is_read(
+def test_a_table_without_means_is_refused(
     digits: pathlib.Path, samples: CalibrationDataset, tmp_path: pathlib.Path
 ) -> None:
     path = tmp_path / "ranges.json"
@@ -268,7 +268,8 @@ def test_a_table_without_means_is_read(
     del fields["means"]
     path.write_text(json.dumps(fields))
 
-    assert CalibrationTable.load(path, model=digits).means == {}
+    with pytest.raises(CalibrationTableError, match=r"'means'\)\. Make it again with `trtnode calibrate`"):
+        CalibrationTable.load(path, model=digits)
 
 
 def test_the_table_of_another_model_is_refused(

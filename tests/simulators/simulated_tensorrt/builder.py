@@ -1,4 +1,4 @@
-"""The builder: checks a network and its profiles, and writes a plan."""
+"""The builder: writes a plan of a network."""
 
 from __future__ import annotations
 
@@ -55,20 +55,13 @@ class Builder(ShowsLogger):
             os._exit(139)
         if network._model is None:
             raise BuildStoppedError("Network must have at least one output")
-        profiles = config._usable_profiles(network)
-        if isinstance(profiles, str):
-            raise BuildStoppedError(profiles)
+        profiles = config._profiles_told()
         self._work(network, config)
         if faults.build_fails:
             raise BuildStoppedError(faults.build_fails)
         scratch = [scratch_bytes(network._model, shapes) for shapes in _largest(profiles)]
-        limit = config._workspace_limit
-        if limit is not None and max(scratch) > limit:
-            raise BuildStoppedError(f"Workspace of {limit} bytes is too small: {max(scratch)} bytes are needed.")
         return Plan(
             version=self._sim.version,
-            compute_capability=self._sim.gpu.compute_capability,
-            gpu=self._sim.gpu.name,
             tensors=network._tensors,
             profiles=profiles,
             scratch=scratch,

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import onnx
 
-from simulated_tensorrt.graphs import by_name
-from simulated_tensorrt.network import INetworkDefinition
 from simulated_tensorrt.real_parser import real_builder
 from simulated_tensorrt.simulation import Bound
 from simulated_tensorrt.values import Dims, IHostMemory, ILogger, Speaks
@@ -20,8 +17,6 @@ CACHE_MAGIC = b"simulated timing cache\n"
 
 class IOptimizationProfile(Bound):
     """Least, best and most shapes of inputs; of inputs on the host, values. The real library's profile judges them."""
-
-    extra_memory_target = 1.0
 
     def __init__(self) -> None:
         self._real = real_builder().create_optimization_profile()
@@ -121,11 +116,6 @@ class IBuilderConfig(Speaks):
     def _target(self, name: str) -> str:
         return self._sim.target if name == "current" else name
 
-    @property
-    def _workspace_limit(self) -> int | None:
-        """Bytes; None for all that there are."""
-        return self._limits.get("WORKSPACE")
-
     def _measure(self, node: onnx.NodeProto) -> bool:
         """Time a layer.
 
@@ -152,32 +142,6 @@ class IBuilderConfig(Speaks):
             "targets": [self._target(one.name.lower()) for one in self._targets] or list(TENSORRT_RTX.portable),
         }
 
-    def _usable_profiles(self, network: INetworkDefinition) -> list[dict[str, Any]] | str:
-        """Check the profiles against a network.
-
-        Returns:
-            Shapes and values by input, once a profile; or what is wrong.
-        """
-        inputs = by_name(t for t in network._tensors if t.is_input)
-        varying = [t for t in inputs.values() if -1 in t.shape]
-        sizes = [t for t in inputs.values() if t.on_host]
-        if (varying or sizes) and not self._profiles:
-            return "Network has dynamic or shape inputs, but no optimization profile has been defined."
-        for number, profile in enumerate(self._profiles):
-            problem = _misfit(profile, inputs) or _lacking(profile._shapes, varying) or _lacking(profile._values, sizes)
-            if problem:
-                return f"Optimization profile {number}: {problem}"
+    def _profiles_told(self) -> list[dict[str, Any]]:
+        """Return shapes and values by input, once a profile."""
         return [{"shapes": profile._shapes, "values": profile._values} for profile in self._profiles]
-
-
-def _misfit(profile: IOptimizationProfile, inputs: dict[str, Any]) -> str:
-    for name, shapes in profile._shapes.items():
-        shape: Sequence[int] = inputs[name].shape if name in inputs else ()
-        fixed = [(i, size) for i, size in enumerate(shape) if size >= 0]
-        if any(len(s) != len(shape) or any(s[i] != size for i, size in fixed) for s in shapes):
-            return f"shapes of {name} do not match its dimensions in the network."
-    return ""
-
-
-def _lacking(given: dict[str, Any], tensors: list[Any]) -> str:
-    return next((f"it has nothing for input {t.name}." for t in tensors if t.name not in given), "")

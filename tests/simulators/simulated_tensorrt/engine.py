@@ -14,13 +14,9 @@ from simulated_tensorrt.plan import Plan, PlanError
 from simulated_tensorrt.runtime_cache import IRuntimeConfig
 from simulated_tensorrt.values import Dims, ILogger, ShowsLogger, Speaks
 
-AMPERE = (8, 0)
-
 
 class Runtime(ShowsLogger):
     """Gives None for whatever it can't read; why is in the log."""
-
-    engine_host_code_allowed = False
 
     def __init__(self, logger: ILogger) -> None:
         super().__init__(logger)
@@ -39,8 +35,6 @@ class Runtime(ShowsLogger):
         if problem:
             self._error(problem)
             return None
-        if plan.gpu != self._sim.gpu.name:
-            self._warn("Using an engine plan file across different models of devices is not recommended.")
         engine: ICudaEngine = self._trt.ICudaEngine(self._logger, plan)
         return engine
 
@@ -60,18 +54,9 @@ class Runtime(ShowsLogger):
         if self._sim.is_rtx:
             verdict, found = self.get_engine_validity(plan.to_bytes())
             return "" if verdict == self._trt.EngineValidity.VALID else f"The engine is not valid here ({found})."
-        ours, built = self._sim.release, tuple(int(n) for n in plan.version.split(".")[:2])
-        if plan.version != self._sim.version:
-            compatible = "VERSION_COMPATIBLE" in plan.flags and built <= ours
-            if not compatible:
-                return (
-                    f"The engine plan file is of TensorRT {plan.version}, this is {self._sim.version}; please rebuild."
-                )
-            if "EXCLUDE_LEAN_RUNTIME" not in plan.flags and not self.engine_host_code_allowed:
-                return "The plan holds host code, which engine_host_code_allowed does not allow."
-        level, here = plan.settings["hardware_compatibility_level"], self._sim.gpu.compute_capability
-        fits = here == plan.compute_capability or (level == "AMPERE_PLUS" and here >= AMPERE)
-        return "" if fits else f"The engine was generated on a device of compute capability {plan.compute_capability}."
+        if plan.version == self._sim.version:
+            return ""
+        return f"The engine plan file is of TensorRT {plan.version}, this is {self._sim.version}; please rebuild."
 
 
 class ICudaEngine(Speaks):

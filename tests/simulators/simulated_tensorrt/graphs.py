@@ -26,25 +26,6 @@ DTYPES = {
 DATA_DEPENDENT = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 """Operators whose values decide the shape of what they give."""
 
-SIZING = {
-    "ConstantOfShape": (0,),
-    "Expand": (1,),
-    "Pad": (1,),
-    "Range": (0, 1, 2),
-    "Reshape": (1,),
-    "Resize": (2, 3),
-    "Slice": (1, 2, 3, 4),
-    "Tile": (1,),
-    "TopK": (1,),
-    "Unsqueeze": (1,),
-}
-"""Inputs that hold sizes, by operator."""
-
-SHAPE_ARITHMETIC = frozenset(
-    "Add Cast Concat Div Gather Identity Max Min Mod Mul ReduceProd Reshape Slice Split Squeeze Sub Unsqueeze"
-    " Where".split()
-)
-
 SCRATCH_ALIGNMENT = 256
 Shape = tuple[int, ...]
 
@@ -84,9 +65,9 @@ def shape_of(value: onnx.ValueInfoProto) -> Shape:
     return tuple(d.dim_value if d.HasField("dim_value") else -1 for d in value.type.tensor_type.shape.dim)
 
 
-def describe(model: onnx.ModelProto) -> tuple[Tensor, ...]:
-    """Inputs, then outputs, of a model whose shapes were inferred. Initializers are no inputs."""
-    sizes, late = sizing_inputs(model.graph), data_dependent_values(model.graph)
+def describe(model: onnx.ModelProto, sizes: set[str]) -> tuple[Tensor, ...]:
+    """Inputs, then outputs, of a model whose shapes were inferred; ``sizes`` names the inputs that hold sizes."""
+    late = data_dependent_values(model.graph)
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = [_tensor(v, True, sizes, late) for v in model.graph.input if v.name not in weights]
     return (*inputs, *(_tensor(v, False, sizes, late) for v in model.graph.output))
@@ -101,19 +82,9 @@ def _tensor(value: onnx.ValueInfoProto, is_input: bool, sizes: set[str], late: s
         shape=shape,
         symbols=tuple(d.dim_param for d in value.type.tensor_type.shape.dim),
         is_input=is_input,
-        on_host=is_input and value.name in sizes and len(shape) <= 1,
+        on_host=is_input and value.name in sizes,
         data_dependent=value.name in late and -1 in shape,
     )
-
-
-def sizing_inputs(graph: onnx.GraphProto) -> set[str]:
-    """Values that sizes are computed from."""
-    found: set[str] = set()
-    for node in reversed(graph.node):
-        if node.op_type in SHAPE_ARITHMETIC and found.intersection(node.output):
-            found.update(node.input)
-        found.update(name for i, name in enumerate(node.input) if i in SIZING.get(node.op_type, ()))
-    return found
 
 
 def data_dependent_values(graph: onnx.GraphProto) -> set[str]:

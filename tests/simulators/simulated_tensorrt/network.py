@@ -49,7 +49,7 @@ class INetworkDefinition(Bound):
     def _fill(self, model: onnx.ModelProto, real: RealNetwork) -> None:
         """Take a parsed model, and what the real parser has made of it."""
         self._model, self._real = model, real
-        self._tensors = describe(model)
+        self._tensors = describe(model, real.sizes)
         self._wrapped = [self._trt.ITensor(tensor) for tensor in self._tensors]
 
     @property

@@ -25,8 +25,6 @@ class Plan:
 
     Attributes:
         version: Of the TensorRT that built it.
-        compute_capability: Of the GPU that it was built on.
-        gpu: Name of that GPU.
         tensors: Inputs, then outputs.
         profiles: Least, best and most shape by input; values, of inputs on the host, below ``values``.
         scratch: Bytes of device memory, by profile.
@@ -37,8 +35,6 @@ class Plan:
     """
 
     version: str
-    compute_capability: tuple[int, int]
-    gpu: str
     tensors: tuple[Tensor, ...]
     profiles: list[dict[str, Any]]
     scratch: list[int]
@@ -69,7 +65,6 @@ class Plan:
         end = start + int.from_bytes(body[len(MAGIC) : start], "little")
         fields = json.loads(body[start:end])
         fields["tensors"] = tuple(_tensor(t) for t in fields["tensors"])
-        fields["compute_capability"] = tuple(fields["compute_capability"])
         return cls(**{**fields, "model": body[end:]})
 
 

@@ -39,6 +39,12 @@ class RealNetwork:
         self.refusals = [(error.node(), error.code().name, error.desc()) for error in errors]
 
     @property
+    def sizes(self) -> set[str]:
+        """Names of the inputs that hold sizes."""
+        inputs = map(self.network.get_input, range(self.network.num_inputs))
+        return {tensor.name for tensor in inputs if tensor.is_shape_tensor}
+
+    @property
     def needs_plugin(self) -> bool:
         """True if a plugin of TensorRT would take a node that was refused."""
         return any(word in text for _, _, text in self.refusals for word in PLUGIN_WORDS)

@@ -32,7 +32,6 @@ PLAIN_CLASSES: tuple[type, ...] = (
     values.ILogger,
     values.IOutputAllocator,
     values.IProgressMonitor,
-    values.Logger,
 )
 """The same in every module."""
 

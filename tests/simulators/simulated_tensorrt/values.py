@@ -80,18 +80,6 @@ class ILogger(NeedsInit):
         raise pure_virtual("ILogger::log")
 
 
-class Logger(ILogger):
-    """Prints."""
-
-    def __init__(self, min_severity: Severity = Severity.WARNING) -> None:
-        ILogger.__init__(self)
-        self.min_severity = min_severity
-
-    def log(self, severity: Severity, msg: str) -> None:
-        if severity <= self.min_severity:
-            print(f"[TRT] [{severity.name[0]}] {msg}")
-
-
 class IOutputAllocator(NeedsInit):
     """Gives memory for outputs whose size only a run tells.
 
