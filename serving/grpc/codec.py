@@ -1,8 +1,4 @@
-"""Bytes from clients to messages.
-
-A parser that raises, or gives None, must not be given to gRPC: it then ends the call twice and never lets go of it.
-Each such message would cost memory and one of the calls that its connection may have, and a traceback in the log.
-"""
+"""Bytes from clients to messages."""
 
 from __future__ import annotations
 
@@ -11,14 +7,10 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from trtnode.serving.errors import ServingError
-from trtnode.serving.protocol.packing import is_packed, unpack
 from trtnode.serving.protocol.wire_format import is_bounded, layout_of
 
 UNREADABLE: Any = object()
 """Stands for a message that can't be parsed, or whose objects would take too much memory."""
-MOST_BYTES = 4 << 20
-"""Bytes that a compressed message may stand for where nothing else says so."""
 
 
 def parser_of(kind: Any, instead: Any = UNREADABLE) -> Callable[[bytes], Any]:
@@ -32,9 +24,8 @@ def parser_of(kind: Any, instead: Any = UNREADABLE) -> Callable[[bytes], Any]:
 
     def parse(data: bytes) -> Any:
         try:
-            message = unpack(data, MOST_BYTES) if is_packed(data) else data
-            return kind.FromString(message) if is_bounded(message, layout) else instead
-        except (DecodeError, ServingError):
+            return kind.FromString(data) if is_bounded(data, layout) else instead
+        except DecodeError:
             return instead
 
     return parse

@@ -121,7 +121,7 @@ class Inference(abc.ABC):
         """Read the request, and have the model run."""
         before = logs.CURRENT_REQUEST.set(self)
         servable, call = self._servable, self.call
-        trace = self._trace = tracing.begin(call.invocation_metadata) if tracing is not None else None
+        trace = self._trace = tracing.begin(call.metadata) if tracing is not None else None
         began_ns = self._began_ns = time.perf_counter_ns()
         durations = self._durations = Durations(traced=trace is not None)
         self._busy_ns = time.thread_time_ns() if servable.brevity.is_doubtful else 0
@@ -205,7 +205,7 @@ class Inference(abc.ABC):
 
     def _tell(self, error: BaseException) -> None:
         code, details = status_of(error, self.call.rpc)
-        self.call.set_code(code)
+        self.call.code = code
         self._log()
         self.call.fail(code, details)
         _forget_frames(error)

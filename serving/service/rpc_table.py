@@ -21,7 +21,7 @@ Message = Any
 
 
 class Pool(enum.StrEnum):
-    """The attributes of ``ThreadPools``, and the streams of the gRPC port."""
+    """The attributes of ``ThreadPools`` that answer RPCs, and the streams of the gRPC port."""
 
     INFERENCE = "inference"
     CONTROL = "control"

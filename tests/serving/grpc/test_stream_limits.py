@@ -19,7 +19,7 @@ from tritonclient.utils import InferenceServerException
 from tests.serving.conftest import FakeExecutable, Running, StartFake
 from tests.serving.grpc.conftest import WAIT_S, RawStream, Stream, inputs, message, take
 from trtnode.protos import ModelInferRequest
-from trtnode.serving.grpc import owed
+from trtnode.serving.grpc import backlog
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -56,11 +56,11 @@ def test_a_client_that_does_not_read_keeps_nobody_else_waiting(start_fake: Start
         assert len([next(stream) for _ in range(24)]) == 24
 
 
-def test_a_stream_whose_client_takes_nothing_is_ended(
+def test_a_stream_whose_client_reads_nothing_is_cancelled(
     start_fake: StartFake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(owed, "PATIENCE_S", 0.5)
-    monkeypatch.setattr(owed, "BYTES_A_SECOND", 1e8)
+    monkeypatch.setattr(backlog, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(backlog, "BYTES_A_SECOND", 1e8)
     running = start_fake(server="limits: {streams: 1}")
     size = 1 << 18
     request = ModelInferRequest(model_name="fake", raw_input_contents=[bytes(4 * size)])
@@ -70,11 +70,11 @@ def test_a_stream_whose_client_takes_nothing_is_ended(
         for _ in range(8):
             stream.send(request)
 
-        eventually(lambda: "clients don't take their answers" in caplog.text)
+        eventually(lambda: "clients stopped reading responses" in caplog.text)
         eventually(lambda: may_open_a_stream(running))
 
 
-def test_a_stream_that_takes_its_answers_late_gets_them_all(start_fake: StartFake) -> None:
+def test_a_stream_that_reads_its_answers_late_gets_them_all(start_fake: StartFake) -> None:
     running = start_fake(server="limits: {stream_buffer_mb: 1}")
     size = 1 << 18
     request = ModelInferRequest(model_name="fake", raw_input_contents=[bytes(4 * size)])
