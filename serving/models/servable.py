@@ -38,8 +38,8 @@ from trtnode.serving.protocol.request_cache import RequestCache
 from trtnode.serving.protocol.wire_signature import MESSAGE_BYTES, WireSignature, WireTensor
 from trtnode.serving.schema.model import OPTIONS, BatchingConfig, ModelConfig
 from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
-from trtnode.serving.threads.brevity import Brevity
 from trtnode.serving.threads.cpu_affinity import placed
+from trtnode.serving.threads.inline_policy import InlinePolicy
 from trtnode.serving.triton.conversion import triton_config
 from trtnode.serving.triton.wire import Reshapes, as_clients_see
 
@@ -68,7 +68,7 @@ class Servable:
         state: What it can do now.
         reason: Why it is unavailable, or why it was not replaced by what is on disk now.
         counts: What happened to it.
-        brevity: Which of its requests take a moment.
+        inline: Tells which requests run in the caller's thread.
         interim: Whether it answers natively only until its engines are built.
     """
 
@@ -100,7 +100,7 @@ class Servable:
         self.state = State.LOADING
         self.reason = ""
         self.counts = counts
-        self.brevity = Brevity()
+        self.inline = InlinePolicy()
         self.interim = interim
         self._config = config
         if interim:
@@ -145,7 +145,7 @@ class Servable:
         """
         return self.cache.signature
 
-    def told_inputs(self) -> list[WireTensor]:
+    def required_inputs(self) -> list[WireTensor]:
         """Return the inputs that metadata lists: those without a default, and those that the configuration names.
 
         Raises:
@@ -269,9 +269,9 @@ class Servable:
         decoded = {name: one.decode(inputs[name].label, feeds[name].tolist()) for name, one in self._images.items()}
         return {**feeds, **decoded}
 
-    def answers_at_once(self, size: int) -> bool:
+    def runs_inline(self, size: int) -> bool:
         """Return whether a request of so many bytes would wait for nothing and take a moment."""
-        return self.brevity.covers(size) and isinstance(self._runner, InstancePool) and self._runner.has_room
+        return self.inline.covers(size) and isinstance(self._runner, InstancePool) and self._runner.has_room
 
     def submit(
         self,

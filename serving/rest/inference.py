@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from trtnode.serving.protocol.classification import classified
-from trtnode.serving.protocol.parameters import queue_wishes
+from trtnode.serving.protocol.parameters import queue_options
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import SharedMemory
 from trtnode.serving.rest.body import JSON_LENGTH, Body, read_body
@@ -50,7 +50,7 @@ class RestInference(Inference):
         else:
             request, binary = raw_request(binary, cache.signature, is_batched=cache.is_batched)
         self.id = request.id or ""
-        priority, timeout_us = queue_wishes(infer_parameters(request.parameters))
+        priority, timeout_us = queue_options(infer_parameters(request.parameters))
         feeds = read_inputs(request, binary, cache.signature, memory)
         outputs = cache.signature.select(request.output_names)
         self._formats = formats = OutputFormats.of(request, outputs, memory)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trtnode.engines.errors import InvalidInputError
-from trtnode.serving.batching.queued_request import Outcome
+from trtnode.serving.batching.queued_request import Result
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError, InvalidRequestError
 from trtnode.serving.models.servable import Servable
@@ -109,7 +109,7 @@ class Inference(abc.ABC):
         self._pool = pool
         pool.enter()
         try:
-            if servable.answers_at_once(self.size):
+            if servable.runs_inline(self.size):
                 self._run(memory, tracing)
             else:
                 self.call.watch()
@@ -124,7 +124,7 @@ class Inference(abc.ABC):
         trace = self._trace = tracing.begin(call.metadata) if tracing is not None else None
         began_ns = self._began_ns = time.perf_counter_ns()
         durations = self._durations = Durations(traced=trace is not None)
-        self._busy_ns = time.thread_time_ns() if servable.brevity.is_doubtful else 0
+        self._busy_ns = time.thread_time_ns() if servable.inline.is_doubtful else 0
         try:
             if call.has_left:
                 raise CancelledRequestError
@@ -141,7 +141,7 @@ class Inference(abc.ABC):
         finally:
             logs.CURRENT_REQUEST.reset(before)
 
-    def _end(self, outcome: Outcome) -> None:
+    def _end(self, outcome: Result) -> None:
         """Write the response."""
         before = logs.CURRENT_REQUEST.set(self)
         try:
@@ -166,7 +166,7 @@ class Inference(abc.ABC):
         servable.counts.add_success(durations)
         if self.size and durations.alone and not durations.waited:
             busy_ns = time.thread_time_ns() - self._busy_ns if self._busy_ns else 0
-            servable.brevity.note(self.size, durations.total, busy_ns)
+            servable.inline.note(self.size, durations.total, busy_ns)
         if self._trace is not None:
             self._trace.add_phase("write", ran_ns, ended_ns)
         return response
