@@ -12,8 +12,7 @@ import threading
 import grpc
 from grpc_health.v1 import health_pb2
 
-from trtnode.serving.grpc.codec import parser_of
-from trtnode.serving.grpc.rpc import Rpc
+from trtnode.serving.grpc.rpc import Rpc, parser_of
 from trtnode.serving.grpc.streams import Stream
 from trtnode.serving.service.call import Call
 
@@ -22,8 +21,7 @@ OVERALL = ""
 """The name that stands for the server as a whole."""
 
 Status = health_pb2.HealthCheckResponse
-_UNREADABLE = health_pb2.HealthCheckRequest(service="(not a HealthCheckRequest)")
-_parse = parser_of(health_pb2.HealthCheckRequest, instead=_UNREADABLE)
+_parse = parser_of(health_pb2.HealthCheckRequest)
 
 
 class HealthService:

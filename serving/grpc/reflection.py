@@ -10,9 +10,8 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from trtnode import protos
-from trtnode.serving.grpc.codec import parser_of
 from trtnode.serving.grpc.health import SERVICE_NAME as HEALTH
-from trtnode.serving.grpc.rpc import Rpc
+from trtnode.serving.grpc.rpc import Rpc, parser_of
 from trtnode.serving.security.authorization import Authorizer
 from trtnode.serving.service.call import Call
 from trtnode.serving.service.rpc_table import SERVICE_NAME as INFERENCE
@@ -32,8 +31,7 @@ def reflection_rpc(pool: RequestPool, authorizer: Authorizer) -> Rpc:
     def handle(question: Any, call: Call) -> None:
         pool.run(lambda: call.answer_rpc(RPC, question, lambda: answer(question)))
 
-    question = reflection_pb2.ServerReflectionRequest
-    return Rpc(RPC, parser_of(question, instead=question()), handle, authorizer)
+    return Rpc(RPC, parser_of(reflection_pb2.ServerReflectionRequest), handle, authorizer)
 
 
 @functools.cache

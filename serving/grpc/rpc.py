@@ -6,15 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from trtnode.serving.errors import ServingError, UnreadableMessageError
-from trtnode.serving.grpc.codec import UNREADABLE
 from trtnode.serving.protocol.packing import is_packed, unpack
-from trtnode.serving.protocol.wire_format import LONG_BYTES, cut_field
+from trtnode.serving.protocol.wire_format import LONG_BYTES, cut_field, is_bounded, layout_of
 from trtnode.serving.security.authorization import Authorizer
 from trtnode.serving.service.call import Call
 from trtnode.serving.service.status import status_of
 
+UNREADABLE: Any = object()
+"""Stands for a message that can't be parsed, or whose objects would take too much memory."""
 MOST_METADATA = 500
 """Entries of a call's metadata. A few bytes on the wire may stand for megabytes of them, so they are not kept."""
 
@@ -101,3 +103,16 @@ class Rpc:
     def _refuse(self, call: Call, authorizer: Authorizer, error: ServingError) -> None:
         authorizer.count_refusal(error, self.name, call.peer())
         call.fail(*status_of(error, self.name))
+
+
+def parser_of(kind: Any, instead: Any = UNREADABLE) -> Parse:
+    """Return a parser of one kind of message, which gives ``instead`` for bytes that are no such message."""
+    layout = layout_of(kind.DESCRIPTOR)
+
+    def parse(data: bytes) -> Any:
+        try:
+            return kind.FromString(data) if is_bounded(data, layout) else instead
+        except DecodeError:
+            return instead
+
+    return parse

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from trtnode.protos import ModelInferRequest
-from trtnode.serving.grpc.codec import parser_of
-from trtnode.serving.grpc.rpc import MOST_BYTES, Handler, Rpc
+from trtnode.serving.grpc.rpc import MOST_BYTES, Handler, Rpc, parser_of
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import SharedMemory
 from trtnode.serving.service.call import Call

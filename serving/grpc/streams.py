@@ -117,7 +117,7 @@ class Stream(Received, Writer):
         self._unanswered: set[Call] = set()
         self._largest = 0  # of its answers
         self._due = 0
-        self._reads = self._writes = self._half_closed = self._ended = self._left = self._gone = False
+        self._reads = self._writes = self._half_closed = self._ended = self._gone = False
 
     def begin(self) -> None:
         """Wait for the first message, if the caller may open a stream and there may be one more."""
@@ -270,9 +270,9 @@ class Stream(Received, Writer):
         """Have a request answered, if its caller may still send one; then read on."""
         call = self._new_call()
         with self._changed:
+            if self._ended:
+                return
             self._unanswered.add(call)
-        if self._left:
-            call.leave()
         if self._rpc.admit(call):
             self._rpc.take(call, message)
         self._reads = False  # not before: an end that is read meanwhile would end the stream without this answer
@@ -285,7 +285,7 @@ class Stream(Received, Writer):
 
     def _closed(self, _event: Any) -> None:
         with self._changed:
-            self._ended = self._left = True
+            self._ended = True
             self._outbox.clear()
             # Kept, they would keep the stream: gRPC counts it as open until the garbage collector comes by.
             unanswered, self._unanswered = self._unanswered, set()

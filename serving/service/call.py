@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
@@ -109,7 +108,11 @@ class Call:
         """Answer the client, in the form of its transport."""
         writer, self.writer = self.writer, None  # a writer may lead here, and a circle would keep both
         if writer is not None:
-            writer.reply(self, response)
+            try:
+                writer.reply(self, response)
+            except BaseException:
+                self.writer = writer  # the client still waits
+                raise
 
     def fail(self, code: grpc.StatusCode, details: str) -> None:
         """Tell the client that its request failed."""
@@ -117,6 +120,12 @@ class Call:
         writer, self.writer = self.writer, None
         if writer is not None:
             writer.fail(self, code, details)
+
+    def fail_with(self, error: BaseException, rpc: str, started_s: float) -> None:
+        """Tell the client the error of a request that began at a time of ``time.perf_counter``."""
+        self.code, details = status_of(error, rpc)
+        logs.log_answer(rpc, self, started_s)
+        self.fail(self.code, details)
 
     def watch(self) -> None:
         """Notice from now on when the client leaves. A call that is answered at once can do without."""
@@ -152,18 +161,12 @@ class Call:
         """
         before = logs.CURRENT_REQUEST.set(request)
         started_s = time.perf_counter()
-        response, failure = None, None
         try:
             with answering(self):
                 response = work()
-        except Exception as error:
-            failure = status_of(error, rpc)
-            self.code = failure[0]
-        finally:
-            if logs.logger.isEnabledFor(logging.DEBUG):
-                logs.log_answer(rpc, self, started_s)
-            logs.CURRENT_REQUEST.reset(before)
-        if failure is None:
+            logs.log_answer(rpc, self, started_s)
             self.reply(response)
-        else:
-            self.fail(*failure)
+        except Exception as error:
+            self.fail_with(error, rpc, started_s)
+        finally:
+            logs.CURRENT_REQUEST.reset(before)

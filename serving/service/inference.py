@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import functools
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from trtnode.serving.models.servable import Servable
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import RegionTable, SharedMemory
 from trtnode.serving.service.call import Call
-from trtnode.serving.service.status import failure_reason, status_of
+from trtnode.serving.service.status import failure_reason
 from trtnode.serving.telemetry import logs
 from trtnode.serving.telemetry.request_stats import Durations
 from trtnode.serving.threads.request_pool import RequestPool
@@ -193,26 +192,17 @@ class Inference(abc.ABC):
 
     def _answer(self, error: BaseException | None, response: Any = None) -> None:
         """Send the response, or the error."""
-        try:
-            if error is None:
-                self._log()
-                self.call.reply(response)
-            else:
-                self._tell(error)
-        except Exception as unexpected:
-            self._tell(unexpected)
+        call, started_s = self.call, self._began_ns / 1e9
+        if error is None:
+            try:
+                logs.log_answer(call.rpc, call, started_s)
+                call.reply(response)
+            except Exception as unexpected:
+                error = unexpected
+        if error is not None:
+            call.fail_with(error, call.rpc, started_s)
+            _forget_frames(error)
         del self.call  # it leads to what waits for its client to leave, and that leads here
-
-    def _tell(self, error: BaseException) -> None:
-        code, details = status_of(error, self.call.rpc)
-        self.call.code = code
-        self._log()
-        self.call.fail(code, details)
-        _forget_frames(error)
-
-    def _log(self) -> None:
-        if logs.logger.isEnabledFor(logging.DEBUG):
-            logs.log_answer(self.call.rpc, self.call, self._began_ns / 1e9)
 
 
 def _forget_frames(error: BaseException | None) -> None:

@@ -117,17 +117,6 @@ def test_a_host_that_does_not_exist_is_told_with_its_setting(
         )
 
 
-def test_a_broken_message_on_the_reflection_stream_does_not_keep_the_server_from_stopping(
-    start_fake: StartFake,
-) -> None:
-    running = start_fake()
-    method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-    with grpc.insecure_channel(running.address) as channel:
-        assert list(channel.stream_stream(method)(iter([b"\xff\xff\xff\xff"])))
-
-    assert running.server.stop(5)
-
-
 def test_a_stop_ends_watches_and_reflection_that_clients_hold_open(start_fake: StartFake) -> None:
     running = start_fake()
     questions: queue.SimpleQueue = queue.SimpleQueue()
@@ -146,16 +135,3 @@ def test_a_stop_ends_watches_and_reflection_that_clients_hold_open(start_fake: S
                 next(call)
             assert call.code() is grpc.StatusCode.UNAVAILABLE
         questions.put(None)
-
-
-def test_reflection_streams_that_clients_hold_open_hold_no_threads(start_fake: StartFake) -> None:
-    running = start_fake()
-    with grpc.insecure_channel(running.address) as channel:
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        questions: list[queue.SimpleQueue] = [queue.SimpleQueue() for _ in range(20)]
-        streams = [stub.ServerReflectionInfo(iter(one.get, None)) for one in questions]
-        for one, stream in zip(questions, streams, strict=True):
-            one.put(reflection_pb2.ServerReflectionRequest(list_services=""))
-            assert next(stream).list_services_response.service
-        for one in questions:
-            one.put(None)

@@ -45,3 +45,20 @@ def test_only_the_first_answer_of_a_call_is_written() -> None:
 
     assert writer.answer.result() == "first"
     assert call.writer is None
+
+
+class Refusing(FutureWriter):
+    """Can't write a response that is no text."""
+
+    def reply(self, call: Call, response: object) -> None:
+        super().reply(call, str.strip(response))
+
+
+def test_a_response_that_can_not_be_written_fails_its_call() -> None:
+    writer = Refusing(lambda code, _details: code.name)
+    call = Call(writer)
+
+    call.answer_rpc("ServerLive", None, lambda: b"no text")
+
+    assert writer.answer.result() == "INTERNAL"
+    assert call.code is grpc.StatusCode.INTERNAL
