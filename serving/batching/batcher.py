@@ -21,7 +21,7 @@ import numpy as np
 from trtnode.serving.batching.concatenation import BatchMemory, Feeds, split
 from trtnode.serving.batching.length_batches import LengthBatches
 from trtnode.serving.batching.policy import BatchLimits, next_batch
-from trtnode.serving.batching.queued_request import Outcome, Then, WaitingRequest, batch_key, check_rows
+from trtnode.serving.batching.queued_request import Result, Then, WaitingRequest, batch_key, check_rows
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError, InvalidRequestError, QueueFullError, QueueTimeoutError
 from trtnode.serving.executables.interface import Run
@@ -186,7 +186,7 @@ class DynamicBatcher:
             one.durations.queue = started_ns - one.arrived_ns
             one.then(outcome)
 
-    def _outcomes(self, batch: Sequence[WaitingRequest], memory: BatchMemory) -> Sequence[Outcome]:
+    def _outcomes(self, batch: Sequence[WaitingRequest], memory: BatchMemory) -> Sequence[Result]:
         if len(batch) > 1:
             try:
                 return self._run_together(batch, memory)
@@ -217,7 +217,7 @@ class DynamicBatcher:
         _end(execution, batch)
         return parts
 
-    def _run_alone(self, request: WaitingRequest, *, leaving: int) -> Outcome:
+    def _run_alone(self, request: WaitingRequest, *, leaving: int) -> Result:
         self._counts.begin_execution(leaving)
         execution = _execution([request])
         began = time.perf_counter_ns()

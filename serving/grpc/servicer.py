@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from trtnode.protos import ModelInferRequest
-from trtnode.serving.grpc.codec import MOST_BYTES, parser_of
-from trtnode.serving.grpc.unary_rpc import Answer, UnaryRpc
+from trtnode.serving.grpc.rpc import MOST_BYTES, Handler, Rpc, parser_of
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import SharedMemory
 from trtnode.serving.service.call import Call
@@ -36,7 +35,7 @@ class GrpcInference(Inference):
         return cache.encode(request, arrays, self.id)
 
 
-def unary_rpcs(host: ModelHost, most: int = MOST_BYTES) -> dict[str, UnaryRpc]:
+def unary_rpcs(host: ModelHost, most: int = MOST_BYTES) -> dict[str, Rpc]:
     """Return each unary RPC of ``inference.GRPCInferenceService``, by its name.
 
     Args:
@@ -51,12 +50,12 @@ def unary_rpcs(host: ModelHost, most: int = MOST_BYTES) -> dict[str, UnaryRpc]:
     answers[INFER_RPC] = infer
     cut = {INFER_RPC: ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER}
     return {
-        rpc: UnaryRpc(rpc, parser_of(messages_of(rpc)[0]), answer, host.authorizer, cut.get(rpc, 0), most)
+        rpc: Rpc(rpc, parser_of(messages_of(rpc)[0]), answer, host.authorizer, cut.get(rpc, 0), most)
         for rpc, answer in answers.items()
     }
 
 
-def _in_pool(host: ModelHost, rpc: str, method: Method) -> Answer:
+def _in_pool(host: ModelHost, rpc: str, method: Method) -> Handler:
     pool = pool_of(rpc, host.pools, is_broadcast=host.rpcs.is_broadcast)
 
     def answer(request: Any, call: Call) -> None:

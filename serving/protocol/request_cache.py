@@ -16,7 +16,7 @@ from trtnode.protos import ModelInferRequest, ModelInferResponse
 from trtnode.serving.protocol import tensors, wire_format
 from trtnode.serving.protocol.classification import classified
 from trtnode.serving.protocol.element_bounds import check_answer
-from trtnode.serving.protocol.parameters import queue_wishes
+from trtnode.serving.protocol.parameters import queue_options
 from trtnode.serving.protocol.shared_memory import SharedMemory, Window
 from trtnode.serving.protocol.wire_signature import BOOL, WireSignature, WireTensor
 
@@ -178,7 +178,7 @@ class RequestCache:
     def _read(
         self, request: ModelInferRequest, raw: Sequence[bytes | memoryview], memory: SharedMemory
     ) -> ParsedRequest:
-        priority, timeout_us = queue_wishes(request.parameters)
+        priority, timeout_us = queue_options(request.parameters)
         feeds = tensors.read_inputs(request, raw, self.signature, memory)
         wishes = [(output.name, output.parameters) for output in request.outputs[:]]
         windows = tensors.output_windows(wishes, memory)

@@ -34,7 +34,7 @@ def model_config(servable: Servable) -> ModelConfig:
         max_batch_size=batching.max_batch_size if batching is not None else 0,
         input=[
             _described(inputs.get(tensor.name, ModelInput()), tensor, batched, tensor.name not in signature.required)
-            for tensor in servable.told_inputs()
+            for tensor in servable.required_inputs()
         ],
         output=[_described(outputs.get(tensor.name, ModelOutput()), tensor, batched) for tensor in signature.outputs],
         instance_group=origin.instance_group

@@ -268,7 +268,7 @@ def measured(report: Report) -> Iterator[str]:
         yield f"{faster}, measured here{ratio}: {with_engines} instead of {milliseconds(native)} natively.{kept}"
     yield from _remembered(tuning)
     if is_provisional(tuning):
-        yield "Other programs disturbed the measurement, so this is for now: compile again at a quieter time."
+        yield "Noisy measurement, so this choice is provisional: compile again when the machine is less busy."
     if times:
         yield f"Also measured: {', '.join(f'{name} {milliseconds(ms)}' for name, ms in times.items())}."
 
