@@ -156,7 +156,7 @@ class Tuner:
             chosen = outcome.candidates[-1 if partition.gain_by_estimate() > 1 else 0]
             outcome = dataclasses.replace(outcome, chosen=chosen)
         logger.warning(
-            "%s: noisy measurement (with engines %.2g to %.2g times as fast, 95 %% CI); %s is kept until the next compilation",
+            "%s: noisy measurement (with engines %.2g to %.2g times as fast, 95 %% CI); %s is kept until the next one",
             *(self._context.source.origin, low, high, outcome.chosen.name),
         )
         return outcome
