@@ -48,7 +48,7 @@ def expand_functions(graph: Graph, supports: Predicate, options: PartitionOption
     Args:
         graph: The cleaned graph. Its model is changed in place.
         supports: The backend's rule.
-        options: The user's wishes. Nodes that they keep native are not expanded.
+        options: The user's options. Nodes that they keep native are not expanded.
 
     Returns:
         The graph itself if expansion doesn't pay, else the cleaned result.

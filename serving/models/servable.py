@@ -31,7 +31,7 @@ from trtnode.serving.executables.interface import Run, ServedExecutable
 from trtnode.serving.executables.tiled import TiledExecutable
 from trtnode.serving.models.image_decoder import ImageDecoder
 from trtnode.serving.models.instance_pool import InstancePool
-from trtnode.serving.models.interface_check import served_signature, tell_of_untold
+from trtnode.serving.models.interface_check import log_unlisted, served_signature
 from trtnode.serving.models.pipelines import image_decoders
 from trtnode.serving.models.warmup import warm_lengths, warm_up
 from trtnode.serving.protocol.request_cache import RequestCache
@@ -309,9 +309,9 @@ class Servable:
             signature = served_signature(self._config, executable)
             folder = self._config.path.parent
             folder = folder.parent if folder.name.isdecimal() else folder
-            told = as_clients_see(signature, triton_config(self._config), folder)
+            seen = as_clients_see(signature, triton_config(self._config), folder)
             if self._config.interface is None:
-                tell_of_untold(signature, executable.inputs, executable.outputs)
+                log_unlisted(signature, executable.inputs, executable.outputs)
             if self._config.preprocess and executable.inputs:
                 self._images = image_decoders(self._config, executable.inputs[0].name)
             unlike = self._unlike_lengths(executable, signature)
@@ -329,13 +329,13 @@ class Servable:
         if self._config.nan is not None:
             model.nan_natively = self._config.nan == "native"
         if len(signature.outputs) == len(executable.outputs):
-            self._all_outputs = told.outputs
+            self._all_outputs = seen.outputs
         self._executable, self._facts = executable, executable.description
         if self.variant:
             chosen = next(one for one in self._config.variants if one.label == self.variant)
             self._config = self._config.of_variant(chosen)
-        told = dataclasses.replace(told, message_bytes=self._message_bytes)
-        signature, is_batched = told.taking_images(self._images), self.batching is not None
+        seen = dataclasses.replace(seen, message_bytes=self._message_bytes)
+        signature, is_batched = seen.taking_images(self._images), self.batching is not None
         self._cache = RequestCache(signature, self.version, variant=self.variant, is_batched=is_batched)
 
     def _open_runner(
@@ -364,8 +364,8 @@ class Servable:
         if isinstance(lengths, Lengths):
             lengths = PaddingCheck(executable, signature, lengths, joins=joins).run()
         if isinstance(lengths, Lengths):
-            told = ", ".join(f"axis {axis} of {name!r}" for name, axis in lengths.axes.items())
-            logger.info("Model %r: requests are padded to %s, on %s", self.name, list(lengths.buckets), told)
+            axes = ", ".join(f"axis {axis} of {name!r}" for name, axis in lengths.axes.items())
+            logger.info("Model %r: requests are padded to %s, on %s", self.name, list(lengths.buckets), axes)
             return LengthBatches(lengths, self.counts)
         logger.warning("Model %r: requests are not padded, whatever their length: %s", self.name, lengths)
         return None
