@@ -152,7 +152,7 @@ class DynamicBatcher:
         work, times = None, []
         if self._queue and self._idle:
             more_expected = self._present < self._expected_concurrency
-            line = self._unlike.company(self._queue, self._limits.max_rows) if self._unlike else self._queue
+            line = self._unlike.candidates(self._queue, self._limits.max_rows) if self._unlike else self._queue
             others_wait = len(line) < len(self._queue)
             decision = next_batch(line, self._limits, now_ns, more_expected=more_expected, others_wait=others_wait)
             if decision.count:
@@ -190,7 +190,7 @@ class DynamicBatcher:
         if len(batch) > 1:
             try:
                 return self._run_together(batch, memory)
-            except Exception as error:  # one of them is to blame, and the others must not suffer
+            except Exception as error:  # one of them causes it, and the others must not fail
                 logger.info("A batch of %d requests failed, so they run one by one: %s", len(batch), error)
             return [self._run_alone(one, leaving=0) for one in batch]
         return [self._run_alone(one, leaving=1) for one in batch]

@@ -11,9 +11,9 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from trtnode import protos
 from trtnode.serving.grpc.health import SERVICE_NAME as HEALTH
-from trtnode.serving.grpc.rpc import Rpc, parser_of
+from trtnode.serving.grpc.rpc import Rpc, answering_in, parser_of
 from trtnode.serving.security.authorization import Authorizer
-from trtnode.serving.service.call import Call
+from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.rpc_table import SERVICE_NAME as INFERENCE
 from trtnode.serving.threads.request_pool import RequestPool
 
@@ -25,13 +25,10 @@ METHOD = f"{reflection.SERVICE_NAME}/{RPC}"
 def reflection_rpc(pool: RequestPool, authorizer: Authorizer) -> Rpc:
     """Return what answers a stream of questions in a pool."""
 
-    def answer(question: Any) -> bytes:
-        return bytes(next(_reflector().ServerReflectionInfo(iter((question,)), None)).SerializeToString())
+    def answer(question: Any, _caller: Grant) -> Any:
+        return next(_reflector().ServerReflectionInfo(iter((question,)), None))
 
-    def handle(question: Any, call: Call) -> None:
-        pool.run(lambda: call.answer_rpc(RPC, question, lambda: answer(question)))
-
-    return Rpc(RPC, parser_of(reflection_pb2.ServerReflectionRequest), handle, authorizer)
+    return Rpc(RPC, parser_of(reflection_pb2.ServerReflectionRequest), answering_in(pool, RPC, answer), authorizer)
 
 
 @functools.cache

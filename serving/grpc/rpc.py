@@ -12,8 +12,10 @@ from trtnode.serving.errors import ServingError, UnreadableMessageError
 from trtnode.serving.protocol.packing import is_packed, unpack
 from trtnode.serving.protocol.wire_format import LONG_BYTES, cut_field, is_bounded, layout_of
 from trtnode.serving.security.authorization import Authorizer
+from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.call import Call
 from trtnode.serving.service.status import status_of
+from trtnode.serving.threads.request_pool import RequestPool
 
 UNREADABLE: Any = object()
 """Stands for a message that can't be parsed, or whose objects would take too much memory."""
@@ -103,6 +105,16 @@ class Rpc:
     def _refuse(self, call: Call, authorizer: Authorizer, error: ServingError) -> None:
         authorizer.count_refusal(error, self.name, call.peer())
         call.fail(*status_of(error, self.name))
+
+
+def answering_in(pool: RequestPool, rpc: str, method: Callable[[Any, Grant], Any]) -> Handler:
+    """Return what has requests answered in a pool, by a method from their messages and callers to responses."""
+
+    def handle(request: Any, call: Call) -> None:
+        call.watch()
+        pool.run(lambda: call.answer_rpc(rpc, request, lambda: method(request, call.grant).SerializeToString()))
+
+    return handle
 
 
 def parser_of(kind: Any, instead: Any = UNREADABLE) -> Parse:

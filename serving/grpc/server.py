@@ -158,7 +158,7 @@ def channel_options(config: ServerConfig, *, shares_port: bool = False) -> list[
         ("grpc.max_concurrent_streams", config.limits.connection_requests),
         # They are inflated here, in a thread of their own: gRPC would in its serving thread, where all calls wait.
         ("grpc.per_message_decompression", 0),
-        # Where it isn't meant, a second server on this port would start without a word and take connections.
+        # Where it isn't meant, a second server on this port would start without an error and take connections.
         ("grpc.so_reuseport", int(shares_port)),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # for clients that ping to keep a connection
         ("grpc.max_allowed_incoming_connections", most_connections(GRPC_SHARE)),

@@ -122,7 +122,7 @@ class Stream(Received, Writer):
     def begin(self) -> None:
         """Wait for the first message, if the caller may open a stream and there may be one more."""
         self._await(self._closed, operations.ReceiveCloseOnServerOperation(NO_FLAGS))
-        self._await(self._began, operations.SendInitialMetadataOperation(None, NO_FLAGS))
+        self._await(None, operations.SendInitialMetadataOperation(None, NO_FLAGS))
         if not self._rpc.admit(self._new_call()):
             self._metadata = ()
             return
@@ -213,10 +213,10 @@ class Stream(Received, Writer):
             if self._ended:
                 return
             self._ended = True
-        self._await(self._began, status(code, details))
+        self._await(None, status(code, details))
 
-    def _await(self, then: Callable[[Any], None], *batch: Any) -> None:
-        """Begin operations, unless gRPC has let go of the stream; ``then`` gets their event."""
+    def _await(self, then: Callable[[Any], None] | None, *batch: Any) -> None:
+        """Begin operations, unless gRPC has let go of the stream; ``then`` gets their event, if it is given."""
         with self._changed:
             if self._gone:
                 return
@@ -228,8 +228,9 @@ class Stream(Received, Writer):
                 self._due -= 1
             raise
 
-    def _take_event(self, then: Callable[[Any], None], event: Any) -> Finished:
-        self._do(then, event)
+    def _take_event(self, then: Callable[[Any], None] | None, event: Any) -> Finished:
+        if then is not None:
+            self._do(then, event)
         with self._changed:
             self._due -= 1
             self._gone = not self._due
@@ -238,19 +239,12 @@ class Stream(Received, Writer):
     def _do(self, step: Callable[[Any], None], what: Any) -> None:
         try:
             step(what)
-        except BaseException:
+        except BaseException:  # it would end the serving thread
             logger.exception("A stream failed")
-            self._fail(EndError(*UNEXPECTED))
-
-    def _fail(self, end: EndError) -> None:
-        """Let the stream end; an exception here would end the serving thread."""
-        try:
-            self.put(end)
-        except BaseException:
-            logger.exception("A stream could not be ended")
-
-    def _began(self, _event: Any) -> None:
-        """Note that the metadata, or the status, has left."""
+            try:
+                self.put(EndError(*UNEXPECTED))
+            except BaseException:
+                logger.exception("A stream could not be ended")
 
     def _received(self, event: Any) -> None:
         message = event.batch_operations[0].message()

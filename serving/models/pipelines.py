@@ -44,7 +44,7 @@ def pipeline_problem(model: ModelConfig) -> PipelineError | None:
         except PipelineError as error:
             return error
         except PartitionError:
-            continue  # the model itself is at fault, which its load will tell
+            continue  # the model itself is at fault, which its load reports
     return None
 
 

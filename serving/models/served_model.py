@@ -244,7 +244,7 @@ class ServedModel:
     def _obsolete(self, wanted: Iterable[int], found: Iterable[int]) -> list[int]:
         """Return the versions to retire: never the last that is ready, and none that stands in for one that failed.
 
-        Where there is nothing to serve, those that are listed tell of it.
+        Where there is nothing to serve, those that are listed say so.
         """
         if not list(wanted):
             return []

@@ -180,10 +180,10 @@ class RequestCache:
     ) -> ParsedRequest:
         priority, timeout_us = queue_options(request.parameters)
         feeds = tensors.read_inputs(request, raw, self.signature, memory)
-        wishes = [(output.name, output.parameters) for output in request.outputs[:]]
-        windows = tensors.output_windows(wishes, memory)
-        outputs = self.signature.select([name for name, _ in wishes])
-        return ParsedRequest(feeds, outputs, windows, priority, timeout_us, tensors.class_counts(wishes))
+        requested = [(output.name, output.parameters) for output in request.outputs[:]]
+        windows = tensors.output_windows(requested, memory)
+        outputs = self.signature.select([name for name, _ in requested])
+        return ParsedRequest(feeds, outputs, windows, priority, timeout_us, tensors.class_counts(requested))
 
     def _is_plain(self, request: ModelInferRequest) -> bool:
         """Return whether nothing but sizes is to be checked of the next request of this template."""

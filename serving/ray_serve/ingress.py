@@ -132,12 +132,12 @@ class Ingress:
     async def Watch(self, message: bytes, grpc_context: Any) -> AsyncIterator[Message]:  # noqa: ARG002, N802
         """Tell a watcher the status of a service, and each change of it."""
         known = HealthCheckRequest.FromString(message).service in ("", SERVICE_NAME)
-        told = b""
+        sent = b""
         while True:
             status = await self._health() if known else _status("SERVICE_UNKNOWN")
-            if status != told:
+            if status != sent:
                 yield Message(status)
-                told = status
+                sent = status
             await asyncio.sleep(FRESH_S)
 
     async def _health(self) -> bytes:

@@ -38,12 +38,11 @@ class Inference(abc.ABC):
         model_name: As the client names it.
         model_version: Decimal; empty for the preferred one.
         id: As the client chose it; known at the latest once the request is read.
-        size: See ``Call``.
     """
 
     __slots__ = (
         "_began_ns", "_busy_ns", "_cache", "_durations", "_pool", "_request", "_servable", "_trace",
-        "call", "id", "model_name", "model_version", "size",
+        "call", "id", "model_name", "model_version",
     )  # fmt: skip
 
     def __init__(self, call: Call, model_name: str, model_version: str, identity: str = "") -> None:
@@ -51,7 +50,6 @@ class Inference(abc.ABC):
         self.model_name = model_name
         self.model_version = model_version
         self.id = identity
-        self.size = call.size
         self._began_ns = time.perf_counter_ns()
         self._trace: RequestTrace | None = None
         self._durations: Durations
@@ -108,7 +106,7 @@ class Inference(abc.ABC):
         self._pool = pool
         pool.enter()
         try:
-            if servable.runs_inline(self.size):
+            if servable.runs_inline(self.call.size):
                 self._run(memory, tracing)
             else:
                 self.call.watch()
@@ -163,9 +161,10 @@ class Inference(abc.ABC):
         ended_ns = durations.ended_ns = time.perf_counter_ns()
         durations.compute_output, durations.total = ended_ns - ran_ns, ended_ns - self._began_ns
         servable.counts.add_success(durations)
-        if self.size and durations.alone and not durations.waited:
+        size = self.call.size
+        if size and durations.alone and not durations.waited:
             busy_ns = time.thread_time_ns() - self._busy_ns if self._busy_ns else 0
-            servable.inline.note(self.size, durations.total, busy_ns)
+            servable.inline.note(size, durations.total, busy_ns)
         if self._trace is not None:
             self._trace.add_phase("write", ran_ns, ended_ns)
         return response

@@ -163,7 +163,7 @@ def waiting(length: int, *, rows: int = 1, priority: int = 1) -> WaitingRequest:
 
 
 def lengths_beside(queue: list[WaitingRequest], *, batches: LengthBatches, max_rows: int = 8) -> list[int | None]:
-    return [one.length for one in batches.company(queue, max_rows)]
+    return [one.length for one in batches.candidates(queue, max_rows)]
 
 
 @pytest.fixture
