@@ -66,7 +66,7 @@ class ChoiceRow:
         native_ms: Median latency in ONNX Runtime alone.
         gain: ONNX Runtime's time over that of all engines, the median of the starts' medians of interleaved rounds.
         chosen: Choices by the form that was kept: native, all engines, or the names of the engines.
-        sureness: Choices by their sureness.
+        confidence: Choices by their confidence.
         wrong: Choices whose form takes more than 1.05 times the fastest.
         ratio: ONNX Runtime's time over that of the form chosen most often.
         choice_s: Seconds of each compilation; engines come from the cache.
@@ -78,7 +78,7 @@ class ChoiceRow:
     native_ms: float
     gain: float
     chosen: dict[str, int]
-    sureness: dict[str, int]
+    confidence: dict[str, int]
     wrong: int
     ratio: float
     choice_s: list[float]
@@ -159,7 +159,7 @@ def _measure(
         found = {n: _choose(source, options, cache, choices, engines, files, neighbour=n) for n in neighbours}
         times = [_times(files, subject, -(-rounds // STARTS)) for _ in range(STARTS)]
     ratios = {form: statistics.median(ratio_with_interval(t[NATIVE], t[form])[0] for t in times) for form in files}
-    for neighbour, (forms, sureness, seconds) in found.items():
+    for neighbour, (forms, confidence, seconds) in found.items():
         counts = Counter(forms)
         yield ChoiceRow(
             model=subject.name,
@@ -168,7 +168,7 @@ def _measure(
             native_ms=statistics.median(t[NATIVE].percentile_ms(50) for t in times),
             gain=ratios[ALL_ENGINES],
             chosen=dict(counts),
-            sureness=dict(Counter(sureness)),
+            confidence=dict(Counter(confidence)),
             wrong=sum(max(ratios.values()) > RIGHT * ratios[form] for form in forms),
             ratio=ratios[counts.most_common(1)[0][0]],
             choice_s=seconds,
@@ -185,11 +185,11 @@ def _choose(
     *,
     neighbour: bool,
 ) -> tuple[list[str], list[str], list[float]]:
-    """Compile several times; return the form and the sureness of each choice, and the seconds of each compilation.
+    """Compile several times; return the form and the confidence of each choice, and the seconds of each compilation.
 
     A form that is new gets a file.
     """
-    forms, sureness, seconds = [], [], []
+    forms, confidence, seconds = [], [], []
     again = dataclasses.replace(options, measure_again=True)
     for _ in range(choices):
         with _busy_core() if neighbour else contextlib.nullcontext():
@@ -203,8 +203,8 @@ def _choose(
             files[form] = source.with_name(f"form{len(files)}.onnx")
             compiled.save(files[form])
         forms.append(form)
-        sureness.append((compiled.report.tuning or {}).get("sureness", "not measured"))
-    return forms, sureness, seconds
+        confidence.append((compiled.report.tuning or {}).get("confidence", "not measured"))
+    return forms, confidence, seconds
 
 
 @contextlib.contextmanager
@@ -235,10 +235,12 @@ def _times(files: dict[str, pathlib.Path], subject: LatencySubject, rounds: int)
 def _print(rows: Sequence[ChoiceRow], environment: dict[str, object]) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=130)
     console.print(f"{environment['processor']}, {environment['cores']} cores, load {environment['load_average']}")
-    headings = ("model", "precision", "neighbour", "native ms", "all engines", "chosen", "sureness", "wrong", "s")
+    headings = ("model", "precision", "neighbour", "native ms", "all engines", "chosen", "confidence", "wrong", "s")
     table = Table(*headings, title="Choices by default: times as fast as ONNX Runtime, and how often which was chosen")
     for row in rows:
-        told = (", ".join(f"{name} {count}" for name, count in counts.items()) for counts in (row.chosen, row.sureness))
+        told = (
+            ", ".join(f"{name} {count}" for name, count in counts.items()) for counts in (row.chosen, row.confidence)
+        )
         figures = (f"{row.native_ms:.3f}", f"{row.gain:.3f}")
         seconds = f"{statistics.median(row.choice_s):.1f} to {max(row.choice_s):.1f}"
         busy = "yes" if row.neighbour else "no"

@@ -1,4 +1,4 @@
-"""Measures engines that leave zeros of weights out: ``python -m benchmarks.sparse [--only NETWORK] [--rounds 15]``.
+"""Measures sparse engines: ``python -m benchmarks.sparse [--only NETWORK] [--rounds 15]``.
 
 MobileNetV1, its 1 x 1 convolutions alone, and two LSTMs are pruned in blocks of output channels, or value by value.
 ONNX Runtime, OpenVINO and engine sparse run them in turns, in one process each. Ratios are over the faster dense one:

@@ -129,6 +129,12 @@ def _kept_workers() -> Iterator[None]:
 
 
 @pytest.fixture
+def no_kept_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the test start its own workers."""
+    monkeypatch.setattr(kept_workers, "idle", [])
+
+
+@pytest.fixture
 def choosing_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Options choose the engines that stay, as they do outside tests."""
     monkeypatch.delenv(EVERY_ENGINE)

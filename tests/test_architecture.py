@@ -73,7 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving/models": {"batching", "executables", "protocol", "schema", "telemetry", "threads", "triton"},
     "serving/config": {"models", "schema", "triton"},
     "serving/service": {"batching", "models", "protocol", "schema", "security", "telemetry", "threads", "triton"},
-    "serving/grpc": {"protocol", "schema", "security", "service", "telemetry"},
+    "serving/grpc": {"protocol", "schema", "security", "service", "telemetry", "threads"},
     "serving/pages": {"models", "security", "service", "telemetry"},
     "serving/rest": {"models", "pages", "protocol", "schema", "security", "service", "telemetry"},
     "serving/cli/terminal": {"pages"},

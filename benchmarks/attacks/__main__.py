@@ -65,7 +65,7 @@ PROMPT = frozenset(name for name in ATTACKS if name.endswith(tuple(make.__name__
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Measured:
     """A server under one attack.
 
     Attributes:
@@ -97,7 +97,7 @@ class Outcome:
         return self.alive and prompt and self.more_mb <= most_mb and self.lines <= MOST_LINES
 
 
-def measure(name: str, options: argparse.Namespace) -> Outcome:
+def measure(name: str, options: argparse.Namespace) -> Measured:
     """Attack a fresh server."""
     port, attack = ATTACKS[name]
     with (
@@ -115,7 +115,7 @@ def measure(name: str, options: argparse.Namespace) -> Outcome:
             attacker.join(options.seconds + 5)
             attacker.kill()
             attacker.join()
-        return Outcome(
+        return Measured(
             attack=name,
             more_mb=max(sample.rss_mb for sample in sampler.samples) - idle_mb,
             http_s=prober.http.worst_s,

@@ -31,7 +31,7 @@ from trtnode.protos import (
 )
 from trtnode.serving.config.load import load_config
 from trtnode.serving.executables.interface import ServedExecutable
-from trtnode.serving.grpc.codec import parser_of
+from trtnode.serving.grpc.rpc import parser_of
 from trtnode.serving.grpc.server import channel_options
 from trtnode.serving.models.loader import engine_loader
 from trtnode.serving.models.repository import ModelRepository

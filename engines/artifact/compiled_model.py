@@ -130,7 +130,7 @@ _REPORT_FORM = {
     "tuning?": {
         "chosen": str,
         "candidates": [{"name": str, "p50_ms": float, "segments": [str]}],
-        "sureness?": str,
+        "confidence?": str,
     },
     "precision?": MapOf(object),
     "memory?": {"weight_bytes": int, "engine_bytes": (int, None), "memory_pattern": bool},

@@ -33,7 +33,7 @@ SATURATED = "SATURATED"
 EMPTY = "EMPTY"
 """The option that has the places at which inputs may be empty, in sets: engines were compared with these sizes of 0."""
 
-Place = tuple[int, int]
+InputAxis = tuple[int, int]
 """An input and one of its axes."""
 
 PRECISIONS = frozenset(("fp32", "fp16", "bf16", "int8", "fp8", "int4"))
@@ -131,12 +131,12 @@ class Envelope:
         return self.options.get(UNCHECKED) == "1"
 
     @property
-    def empty_places(self) -> frozenset[frozenset[Place]]:
+    def empty_places(self) -> frozenset[frozenset[InputAxis]]:
         """The sets of places that may have a size of 0 at the same time."""
         sets = json.loads(self.options.get(EMPTY, "[]"))
         return frozenset(frozenset((place, axis) for place, axis in one) for one in sets)
 
-    def with_empty(self, places: Iterable[frozenset[Place]]) -> Envelope:
+    def with_empty(self, places: Iterable[frozenset[InputAxis]]) -> Envelope:
         """Return the envelope of an engine that was compared with inputs empty at these places. Nothing signs it."""
         sets = sorted(sorted(one) for one in places)
         return dataclasses.replace(self, options={**self.options, EMPTY: json.dumps(sets)}, signature=None)

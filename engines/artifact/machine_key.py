@@ -43,7 +43,7 @@ class MachineKey:
         try:
             return hmac.compare_digest(self.tag(data).encode(), mark.encode("utf-8", "surrogatepass"))
         except KeyFileError as error:
-            logger.warning("Whether an engine was built on this machine can't be told: %s", error)
+            logger.warning("An engine's mark of this machine can't be checked: %s", error)
             return False
 
     def tag(self, data: bytes) -> str:

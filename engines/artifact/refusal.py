@@ -12,8 +12,8 @@ class Refusal:
     Attributes:
         code: Of the reason.
         detail: The reason, in the library's words.
-        culprits: Positions in the segment of the nodes to blame, with the reason and its code for each; empty blames
-            all.
+        culprits: Positions in the segment of the nodes that cause it, with the reason and its code for each; empty
+            for all.
         lasting: True if another build of the segment would be refused too. Only such a refusal is kept.
         divisible: True if builds of parts of the segment could tell more.
     """
@@ -25,6 +25,6 @@ class Refusal:
     divisible: bool = dataclasses.field(default=True, compare=False)
 
     def reasons(self, nodes: int) -> dict[int, tuple[str, str]]:
-        """Return code and reason for each node to blame, by position in a segment of so many nodes."""
+        """Return code and reason for each node that causes it, by position in a segment of so many nodes."""
         found = {position: (code, detail) for position, detail, code in self.culprits}
         return found or dict.fromkeys(range(nodes), (self.code, self.detail))

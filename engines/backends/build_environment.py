@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import os
 import pathlib
 
 from trtnode.engines.artifact.cache import builder_version
@@ -14,6 +13,7 @@ from trtnode.engines.backends.cpu_features import processor_name, usable_flags
 from trtnode.engines.backends.custom_operators import library_parts
 from trtnode.engines.backends.plugins import foreign
 from trtnode.engines.backends.protocols import Backend
+from trtnode.engines.cores import usable_cores
 
 PACKAGES = (
     *("onnxruntime", "onnxruntime-gpu", "openvino", "pycuda"),
@@ -41,7 +41,7 @@ def machine_parts() -> dict[str, str]:
     """Return named parts of a key that change where another choice of engines might be made. No library is imported."""
     return {
         "platform": current_platform(),
-        "processor": f"{sorted(usable_flags() or ())} {os.cpu_count()}",
+        "processor": f"{sorted(usable_flags() or ())} {usable_cores().count}",
         "devices": str(sorted(path.name for path in pathlib.Path("/dev").glob("nvidia[0-9]*"))),
         "gpus": str(sorted(map(_gpu_name, pathlib.Path("/proc/driver/nvidia/gpus").glob("*/information")))),
         "releases": str([_release(name) for name in PACKAGES]),
@@ -63,7 +63,7 @@ def measuring_environment(backend: Backend, native_version: str, options: BuildO
     on_gpu = not backend.on_cpu and backend.cannot_run_reason(asked) is None
     return {
         **build_environment(backend, options),
-        "device": f"{backend.device() if on_gpu else ''} {processor_name()} {os.cpu_count()}",
+        "device": f"{backend.device() if on_gpu else ''} {processor_name()} {usable_cores().count}",
         "native": f"onnxruntime {native_version}",
     }
 

@@ -45,7 +45,7 @@ def usable_flags(cpuinfo: pathlib.Path = CPUINFO) -> frozenset[str] | None:
 
 
 def kernels_chosen_by(cpuinfo: pathlib.Path = CPUINFO) -> str | None:
-    """Return what of this processor, and of the user's wishes, decides about oneDNN's kernels; None if unknown."""
+    """Return what of this processor, and of the user's settings, decides about oneDNN's kernels; None if unknown."""
     flags = processor_flags(cpuinfo)
     if flags is None:
         return None

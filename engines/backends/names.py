@@ -32,7 +32,7 @@ NATIVE = "native"
 """Asks for no engine at all."""
 
 SPARSE = "sparse"
-"""Leaves zeros of weights out. ``auto`` weighs it against the best other engine of a processor."""
+"""The sparse engine: it skips zeros of weights. ``auto`` measures it against the best dense engine of a processor."""
 
 TYPED_ONNX = "typed-onnx"
 """Writes models in a precision, for other engines. No user can choose it."""

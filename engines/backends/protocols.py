@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.engines.artifact.envelope import Device, Envelope, Place
+from trtnode.engines.artifact.envelope import Device, Envelope, InputAxis
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.errors import BuildError
 from trtnode.partitioner.cut.labels import SUPPORTED, Verdict
@@ -93,7 +93,7 @@ class Engine(abc.ABC):
     outputs: tuple[TensorSpec, ...]
     reads_in_place = False
     compiles_kernels = False
-    empty_places: frozenset[frozenset[Place]] = frozenset()
+    empty_places: frozenset[frozenset[InputAxis]] = frozenset()
 
     @abc.abstractmethod
     def bind(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer] | None) -> None:

@@ -36,7 +36,7 @@ class Budget:
 
 
 def find_culprits(graph: Graph, segment: Segment, refusal: Refusal, trial: Trial, budget: Budget) -> Refusal:
-    """Search a refused segment for the nodes that are to blame.
+    """Search a refused segment for the nodes that cause it.
 
     Args:
         graph: Where the segment is.
@@ -120,5 +120,5 @@ def _together(refusal: Refusal, nodes: int) -> Refusal:
 
 
 def _unsearched(refusal: Refusal, nodes: int) -> Refusal:
-    words = f"{refusal.detail} Which of {nodes} nodes is to blame was not searched any further."
+    words = f"{refusal.detail} Which of {nodes} nodes causes it was not searched any further."
     return dataclasses.replace(refusal, detail=words)

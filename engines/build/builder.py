@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import onnx
 
 from trtnode.engines.artifact.cache import CachedEngine
-from trtnode.engines.artifact.envelope import Envelope, Place
+from trtnode.engines.artifact.envelope import Envelope, InputAxis
 from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.backends import library_jobs
@@ -141,7 +141,7 @@ class EngineBuilder:
             self._cache.put(key, refusal)
         return self.refusals[key]
 
-    def note_empty(self, key: str, places: Iterable[frozenset[Place]]) -> BuiltEngine:
+    def note_empty(self, key: str, places: Iterable[frozenset[InputAxis]]) -> BuiltEngine:
         """Note the places at which the inputs of an engine may be empty."""
         built = self._engines[key]
         envelope = Envelope.from_json(built.envelope, key).with_empty(places)

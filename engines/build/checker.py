@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from trtnode.engines.artifact.cache import CachedEngine
-from trtnode.engines.artifact.envelope import Envelope, Place
+from trtnode.engines.artifact.envelope import Envelope, InputAxis
 from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.artifact.trust import Trust
@@ -81,7 +81,7 @@ class Checker:
 
     def find_empty(
         self, graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EngineFile]
-    ) -> dict[str, frozenset[frozenset[Place]]]:
+    ) -> dict[str, frozenset[frozenset[InputAxis]]]:
         """Return the places at which inputs of engines may be empty, in sets, by segment name; as ``check`` compares.
 
         An engine that crashes the child has none, and neither have the others that were tried with it.

@@ -27,7 +27,7 @@ from trtnode.engines.onnxruntime.type_inference import shapes_by
 from trtnode.partitioner.compiled.trtnode import embed_engines
 from trtnode.partitioner.graph.view import Graph, TensorSpec, specs
 from trtnode.partitioner.model.values import Dimension
-from trtnode.partitioner.passes.rewrites.apply import Wishes
+from trtnode.partitioner.passes.rewrites.apply import RewriteOptions
 from trtnode.partitioner.passes.shape_sources import complete_shapes, foreign_values, incomplete_values
 
 logger = logging.getLogger(__name__)
@@ -97,13 +97,13 @@ class CompileContext:
         return "native" if self.source.runs_natively else "reference"
 
     @property
-    def wishes(self) -> Wishes:
+    def rewriting(self) -> RewriteOptions:
         """The equal rewrites that the model gets."""
-        return self.wishes_for(self.engine)
+        return self.rewriting_for(self.engine)
 
-    def wishes_for(self, engine: str) -> Wishes:
+    def rewriting_for(self, engine: str) -> RewriteOptions:
         """Return the equal rewrites that the model gets where an engine runs most of it."""
-        return Wishes(engine=engine, without=self.options.rewrites_left_out)
+        return RewriteOptions(engine=engine, without=self.options.rewrites_left_out)
 
     def complete_natively(self, graph: Graph) -> Graph:
         """Complete the types and shapes of a graph: as ONNX Runtime infers them, and then as runs show them."""

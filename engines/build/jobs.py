@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.engines.artifact.envelope import Place
+from trtnode.engines.artifact.envelope import InputAxis
 from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.backends.reference import ReferenceSession
@@ -181,7 +181,7 @@ class EmptyInputs:
         given: Name and axis of the model's inputs with a size of 0.
     """
 
-    places: frozenset[Place]
+    places: frozenset[InputAxis]
     given: frozenset[tuple[str, int]]
 
 

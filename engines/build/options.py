@@ -63,7 +63,7 @@ class ChoiceOptions:
         bool, Option(f"Keep engines that make the model slower, too; {EVERY_ENGINE}=1 does so by default.")
     ] = dataclasses.field(default_factory=_every_engine)
     sparse_weights: Annotated[
-        Literal["auto", "off"], Option("auto weighs an engine that leaves zeros of weights out.")
+        Literal["auto", "off"], Option("auto measures a sparse engine against the dense one.")
     ] = "auto"
 
     def problems(self) -> Iterator[tuple[str, str]]:

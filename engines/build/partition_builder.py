@@ -92,7 +92,7 @@ class PartitionBuilder:
         return {**engines, **noted}
 
     def _search(self, graph: Graph, segment: Segment, refusal: Refusal, trial: Trial) -> Refusal:
-        """Find the nodes of a refused segment that are to blame, and remember them."""
+        """Find the nodes that cause the refusal of a segment, and remember them."""
         if refusal.culprits or not refusal.divisible:
             return refusal
         logger.info("%s is refused; trying parts of it: %s", segment.name, refusal.detail)

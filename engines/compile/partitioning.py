@@ -157,9 +157,9 @@ def _typed(context: CompileContext) -> Graph:
         PartitionError: As ``partition_source``.
     """
     options = context.options
-    freeze, wishes = options.partition.freeze_initializers, context.wishes
+    freeze, rewriting = options.partition.freeze_initializers, context.rewriting
     sizes = options.declared_sizes
-    graph = cleaned(context.source.path, options.shapes, freeze=freeze, wishes=wishes, sizes=sizes)
+    graph = cleaned(context.source.path, options.shapes, freeze=freeze, rewriting=rewriting, sizes=sizes)
     return context.complete_natively(graph) if context.engine != NATIVE and lacks_types(graph) else graph
 
 
@@ -170,15 +170,15 @@ def _given(options: CompileOptions) -> set[str]:
 
 def _partition_cleaned(graph: Graph, context: CompileContext) -> Partition:
     engine, options, cache, worker = context.engine, context.options, context.cache, context.worker
-    wishes = options.partition
-    table = _on_targets(_table(engine, wishes), engine, options.build)
+    chosen = options.partition
+    table = _on_targets(_table(engine, chosen), engine, options.build)
     if not context.builds:
-        return partition_graph(expand_functions(graph, table, wishes), table, wishes)
+        return partition_graph(expand_functions(graph, table, chosen), table, chosen)
     backend = context.backend
-    reading = WholeModels(backend, cache, worker).read(graph, table, wishes)
-    reading = reading.on(expand_functions(reading.graph, reading.judge(table), wishes))
-    supports = _on_targets(ask_library(backend, reading, wishes, cache, worker), engine, options.build)
-    partition = partition_graph(reading.graph, supports, wishes)
+    reading = WholeModels(backend, cache, worker).read(graph, table, chosen)
+    reading = reading.on(expand_functions(reading.graph, reading.judge(table), chosen))
+    supports = _on_targets(ask_library(backend, reading, chosen, cache, worker), engine, options.build)
+    partition = partition_graph(reading.graph, supports, chosen)
     refused = {n: v for n, v in reading.refused.items() if n in partition.labels and partition.labels[n].supported}
     return partition.demote(refused) if refused else partition
 

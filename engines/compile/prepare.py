@@ -41,7 +41,7 @@ from trtnode.partitioner.model.external_data import take_data_inside
 from trtnode.partitioner.model.loading import load_model, read_proto, view_model
 from trtnode.partitioner.passes.clean_up import freeze_initializers
 from trtnode.partitioner.passes.computed_sizes import check_computed_sizes
-from trtnode.partitioner.passes.rewrites.apply import Wishes, may_rewrite, would_rewrite
+from trtnode.partitioner.passes.rewrites.apply import RewriteOptions, may_rewrite, would_rewrite
 
 logger = logging.getLogger(__name__)
 
@@ -212,9 +212,9 @@ def _native(path: pathlib.Path, model: ir.Model, options: CompileOptions) -> Com
         reference=options.reference,
         no_optimize=options.no_optimize,
     )
-    wishes = Wishes(engine=NATIVE, without=options.rewrites_left_out)
+    rewriting = RewriteOptions(engine=NATIVE, without=options.rewrites_left_out)
     try:
-        if not may_rewrite(model, wishes) or not would_rewrite(cleaned(path, ()).model.graph, wishes):
+        if not may_rewrite(model, rewriting) or not would_rewrite(cleaned(path, ()).model.graph, rewriting):
             return None
         compiled = _compile(path, options, None)
     except (EngineError, PartitionError) as error:

@@ -1,4 +1,4 @@
-"""Weighs an engine that leaves zeros of weights out against the best dense one, by measurement."""
+"""Measures a sparse engine against the best dense one."""
 
 from __future__ import annotations
 

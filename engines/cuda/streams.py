@@ -30,14 +30,14 @@ HostTensors = dict[str, np.ndarray]
 DeviceTensors = dict[str, DeviceTensor]
 
 
-Place = Callable[[int, int], None]
+SetScratch = Callable[[int, int], None]
 """Gives an execution context the address and size, in bytes, of its scratch memory."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _User:
     size: int
-    place: Place
+    place: SetScratch
 
 
 class Arena:
@@ -55,7 +55,7 @@ class Arena:
         self._block: Any = None
         self._users: dict[Hashable, _User] = {}
 
-    def attach(self, user: Hashable, size: int, place: Place) -> None:
+    def attach(self, user: Hashable, size: int, place: SetScratch) -> None:
         """Give memory to an execution context. The stream must be idle.
 
         Args:

@@ -20,7 +20,7 @@ from trtnode.partitioner.graph.view import Graph, specs
 from trtnode.partitioner.model.loading import load_model, load_with_protobuf
 from trtnode.partitioner.passes.clean_up import freeze_initializers, run_passes
 from trtnode.partitioner.passes.computed_sizes import check_computed_sizes
-from trtnode.partitioner.passes.rewrites.apply import Wishes, rewrite_model
+from trtnode.partitioner.passes.rewrites.apply import RewriteOptions, rewrite_model
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def cleaned(
     shapes: Sequence[Profile],
     *,
     freeze: bool = False,
-    wishes: Wishes | None = None,
+    rewriting: RewriteOptions | None = None,
     sizes: Mapping[str, tuple[int, ...]] = types.MappingProxyType({}),
 ) -> Graph:
     """Load a model and simplify its graph.
@@ -64,7 +64,7 @@ def cleaned(
         source: The model.
         shapes: To build engines for.
         freeze: Make constants of initializers that are graph inputs.
-        wishes: The equal rewrites that it gets; None for none.
+        rewriting: The equal rewrites that it gets; None for none.
         sizes: Shapes of inputs that requests will have, by name; -1 for a size that the file decides.
 
     Raises:
@@ -81,8 +81,8 @@ def cleaned(
     mark_sizes(model, shapes)
     try:
         run_passes(model, written)
-        if wishes is not None:
-            rewrite_model(model, wishes)
+        if rewriting is not None:
+            rewrite_model(model, rewriting)
         graph = Graph.of(model)
     except Exception as error:  # onnx_ir and its passes let exceptions of any type out
         logger.warning("%s: it can't be simplified (%s), so its nodes stay as they are", source, error)

@@ -21,6 +21,7 @@ import onnx_ir as ir
 
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.custom_operators import register
+from trtnode.engines.cores import quota_threads
 from trtnode.engines.errors import ExecutionError, MemoryLimitError, ModelLoadError
 from trtnode.engines.onnxruntime.exact_sums import exact_settings, with_unsigned_weights
 from trtnode.engines.onnxruntime.installation import warn_of_overlay
@@ -200,8 +201,8 @@ def new_options(
     options = onnxruntime.SessionOptions()
     options.enable_mem_pattern = memory_pattern
     options.log_severity_level = 4
-    if threads is not None:
-        options.intra_op_num_threads = threads
+    if (count := threads or quota_threads()) is not None:
+        options.intra_op_num_threads = count
     if not optimize:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     for key, value in settings.items():

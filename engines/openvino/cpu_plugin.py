@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from trtnode.engines.artifact.envelope import INDICES, SATURATED, Device, Envelope
 from trtnode.engines.backends.cpu_features import has_short_sums, leaves_bfloat16, usable_flags
 from trtnode.engines.backends.protocols import LoadOptions, PrecisionSupport
+from trtnode.engines.cores import quota_threads, usable_cores
 from trtnode.engines.errors import BuildError, EngineRejectedError
 from trtnode.engines.openvino.engine import OpenVinoEngine, check_bindings, first_line
 from trtnode.engines.openvino.graph_changes import (
@@ -104,8 +104,8 @@ class CpuPlugin:
         saturated = saturated_of(envelope.options)
         properties: dict[str, Any] = {k: v for k, v in envelope.options.items() if k not in (INDICES, SATURATED)}
         properties["CPU_RUNTIME_CACHE_CAPACITY"] = KEPT_KERNELS
-        if (threads := options.threads) is not None:
-            cores = len(os.sched_getaffinity(0))
+        if (threads := options.threads or quota_threads()) is not None:
+            cores = usable_cores().count
             streams = max(1, min(options.instances, cores // threads))
             properties["INFERENCE_NUM_THREADS"] = threads * streams
             properties["NUM_STREAMS"] = str(streams)

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.protocols import Backend, PrecisionSupport
 from trtnode.engines.errors import PrecisionError, QuantizationError
-from trtnode.engines.precision.float16 import holds_halves, lacks_half_kernel, to_half
+from trtnode.engines.precision.float16 import HALF_TYPES, holds_halves, lacks_half_kernel, to_half
 from trtnode.engines.precision.rules import CALIBRATED, EXACTNESS, PRECISIONS, QUANTIZED, WEIGHTS_ALONE
 from trtnode.engines.quantization.opset_raising import raised_copy
 from trtnode.engines.quantization.qdq_writer import is_quantized, quantize, scheme_for
@@ -176,9 +176,11 @@ def _quantized(model: onnx.ModelProto, segment: Segment, setting: Setting, backe
 
 
 def _refused_types(model: onnx.ModelProto, precision: str, backend: Backend) -> set[str]:
-    """Return the first outputs, under their names in float32, of nodes whose types a library refuses."""
-    found = (n for n in Graph.of(ir.from_proto(model)).nodes if n.op_type != "Cast")
-    refused = (n for n in found if backend.label(n).code == ReasonCode.UNSUPPORTED_DTYPE)
+    """Return the first outputs, under their names in float32, of nodes of a precision that a library refuses for it."""
+    half = HALF_TYPES[precision]
+    graph = Graph.of(ir.from_proto(model))
+    typed = (n for n in graph.nodes if any(v and v.dtype == half for v in (*n.op.inputs, *n.op.outputs)))
+    refused = (n for n in typed if n.op_type != "Cast" and backend.label(n).code == ReasonCode.UNSUPPORTED_DTYPE)
     return {(n.op.outputs[0].name or "").removesuffix(f"__{precision}") for n in refused}
 
 

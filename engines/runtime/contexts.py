@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from trtnode.engines.artifact.envelope import Place
+from trtnode.engines.artifact.envelope import InputAxis
 from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.errors import EMPTY_TENSOR, LARGE_RESULT, LastResortError, OutOfRangeError
@@ -262,14 +262,14 @@ def _staged(staging: dict[str, np.ndarray], name: str, dtype: np.dtype, array: n
     return buffer
 
 
-def empty_places(arrays: Sequence[np.ndarray]) -> frozenset[Place]:
+def empty_places(arrays: Sequence[np.ndarray]) -> frozenset[InputAxis]:
     """Return the places at which inputs have a size of 0."""
     return frozenset((i, axis) for i, array in enumerate(arrays) for axis, size in enumerate(array.shape) if not size)
 
 
 def _check_sizes(
     inputs: Sequence[tuple[str, np.dtype]],
-    known: Collection[frozenset[Place]],
+    known: Collection[frozenset[InputAxis]],
     equal: Sequence[tuple[int, int, int, int]],
     sizes: ResultSizes | None,
     arrays: Sequence[np.ndarray],

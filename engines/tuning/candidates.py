@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trtnode.engines.tuning.decision import Decision, Sureness, decide
+from trtnode.engines.tuning.decision import Confidence, Decision, decide
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
 from trtnode.partitioner.cut.segments import Segment
 
@@ -118,10 +118,8 @@ class Outcome:
         times = self.times.get(segment.name)
         chosen, full = self.p50_ms[self.chosen.name], self.p50_ms[ALL_ENGINES]
         model = f"the model: {full:.3g} ms with all engines, {chosen:.3g} ms with {self.chosen.name}"
-        if self.decision is not None and self.decision.sureness is Sureness.UNKNOWN:
-            return Verdict(
-                ReasonCode.NOT_FASTER, f"T{model[1:]}: other programs disturbed it, so the estimate decides."
-            )
+        if self.decision is not None and self.decision.confidence is Confidence.UNKNOWN:
+            return Verdict(ReasonCode.NOT_FASTER, f"T{model[1:]}: a noisy measurement, so the estimate decides.")
         if times is None:
             return Verdict(ReasonCode.NOT_FASTER, f"T{model[1:]}.")
         alone = f"The segment takes {times.engine_ms:.3g} ms in an engine, {times.native_ms:.3g} ms natively"

@@ -29,7 +29,7 @@ NARROW = 1.1
 """An interval whose ends are no further apart holds no mistake that matters."""
 
 
-class Sureness(enum.StrEnum):
+class Confidence(enum.StrEnum):
     """Grounds of a decision.
 
     Attributes:
@@ -51,27 +51,27 @@ class Decision:
 
     Attributes:
         faster: True if it is faster by the margin, as far as the turns tell.
-        sureness: The grounds for that.
+        confidence: The grounds for that.
         gain: How many times as fast it is: the median of the turns' ratios, between the ends of its 95 % interval.
     """
 
     faster: bool
-    sureness: Sureness
+    confidence: Confidence
     gain: tuple[float, float, float]
 
     @property
     def is_gain(self) -> bool:
         """True if it is faster, and not perhaps slower."""
-        return self.faster and self.sureness is not Sureness.UNKNOWN
+        return self.faster and self.confidence is not Confidence.UNKNOWN
 
     def as_json(self) -> dict[str, Any]:
-        """Return the gain and its sureness for the report."""
-        return {"gain": [round(ratio, 3) for ratio in self.gain], "sureness": str(self.sureness)}
+        """Return the gain and its confidence for the report."""
+        return {"gain": [round(ratio, 3) for ratio in self.gain], "confidence": str(self.confidence)}
 
 
 def is_provisional(tuning: Mapping[str, Any] | None) -> bool:
     """Return whether the figures of a report are of a choice that a measurement at a quieter time may change."""
-    return tuning is not None and tuning.get("sureness") in (Sureness.LIKELY, Sureness.UNKNOWN)
+    return tuning is not None and tuning.get("confidence") in (Confidence.LIKELY, Confidence.UNKNOWN)
 
 
 def is_clear(challenger: Sequence[float], holder: Sequence[float]) -> bool:
@@ -94,16 +94,16 @@ def decide(challenger: Sequence[float], holder: Sequence[float], *, disturbed: b
     low, middle, high = gain = ratios[outside], statistics.median(ratios), ratios[-1 - outside]
     if len(ratios) < FEW:
         agree = low > 1 or high < MARGIN_OF_FEW
-        sureness = Sureness.CLEAR if agree and not disturbed else Sureness.UNKNOWN
-        return Decision(faster=low > 1 and middle >= MARGIN_OF_FEW, sureness=sureness, gain=gain)
+        confidence = Confidence.CLEAR if agree and not disturbed else Confidence.UNKNOWN
+        return Decision(faster=low > 1 and middle >= MARGIN_OF_FEW, confidence=confidence, gain=gain)
     faster = _gain_of_fastest(challenger, holder) >= MARGIN
     if is_clear(challenger, holder):
-        sureness = Sureness.CLEAR
+        confidence = Confidence.CLEAR
     elif high <= NARROW * low:
-        sureness = Sureness.CLOSE
+        confidence = Confidence.CLOSE
     else:
-        sureness = Sureness.LIKELY if (low > 1 if faster else high < MARGIN) else Sureness.UNKNOWN
-    return Decision(faster=faster, sureness=sureness, gain=gain)
+        confidence = Confidence.LIKELY if (low > 1 if faster else high < MARGIN) else Confidence.UNKNOWN
+    return Decision(faster=faster, confidence=confidence, gain=gain)
 
 
 def _ratios(challenger: Sequence[float], holder: Sequence[float]) -> list[float]:

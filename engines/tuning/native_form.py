@@ -44,11 +44,11 @@ def native_form(context: CompileContext, graph: Graph) -> NativeForm:
     Returns:
         The source itself where nothing can be gained, or where the answers differ.
     """
-    source, wishes = context.source, context.wishes_for(NATIVE)
+    source, rewriting = context.source, context.rewriting_for(NATIVE)
     as_it_is = NativeForm(path=source.path)
-    if not source.runs_natively or not (rewrites_of(graph.model.graph) or would_rewrite(graph.model.graph, wishes)):
+    if not source.runs_natively or not (rewrites_of(graph.model.graph) or would_rewrite(graph.model.graph, rewriting)):
         return as_it_is
-    graph = cleaned(source.path, (), freeze=context.options.partition.freeze_initializers, wishes=wishes)
+    graph = cleaned(source.path, (), freeze=context.options.partition.freeze_initializers, rewriting=rewriting)
     rewrites = rewrites_of(graph.model.graph)
     if not rewrites:
         return as_it_is

@@ -2,7 +2,7 @@
 
 Candidates are measured whole, as they would be served. Segments that are fast alone can make a model slower, because a
 boundary costs calls, copies and fusions. A difference below the margin leaves the engines out: without them a model
-takes less memory and loads faster. Where nothing can be measured, or other programs disturb it so much that not even
+takes less memory and loads faster. Where nothing can be measured, or so noisily that not even
 the sign of the difference is known, the estimate decides. So it does about a model that needs onnx.reference, which may
 take minutes for one run. A choice made among scattered times is provisional, and not remembered.
 """
@@ -38,7 +38,7 @@ from trtnode.engines.tuning.candidates import (
     choose,
     gaining,
 )
-from trtnode.engines.tuning.decision import Sureness, decide, is_provisional
+from trtnode.engines.tuning.decision import Confidence, decide, is_provisional
 from trtnode.engines.tuning.memory_plan import gains_from_pattern
 from trtnode.engines.tuning.native_form import native_form
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
@@ -152,11 +152,11 @@ class Tuner:
         assert outcome.decision is not None
         self._rounds_left, self._key = 0, ""
         low, _, high = outcome.decision.gain
-        if outcome.decision.sureness is Sureness.UNKNOWN and self._context.backend.on_cpu:
+        if outcome.decision.confidence is Confidence.UNKNOWN and self._context.backend.on_cpu:
             chosen = outcome.candidates[-1 if partition.gain_by_estimate() > 1 else 0]
             outcome = dataclasses.replace(outcome, chosen=chosen)
         logger.warning(
-            "%s: other programs disturb the measurement, %.2g to %.2g times as fast with engines; %s is kept for now",
+            "%s: noisy measurement (with engines %.2g to %.2g times as fast, 95 %% CI); %s is kept until the next one",
             *(self._context.source.origin, low, high, outcome.chosen.name),
         )
         return outcome
@@ -220,7 +220,7 @@ class Tuner:
             chosen=candidates[decision.faster],
             decision=decision,
         )
-        if len(segments) == 1 or decision.sureness is Sureness.UNKNOWN:
+        if len(segments) == 1 or decision.confidence is Confidence.UNKNOWN:
             return outcome
         try:
             return self._with_subset(subject, segments, outcome)

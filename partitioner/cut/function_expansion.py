@@ -48,7 +48,7 @@ def expand_functions(graph: Graph, supports: Predicate, options: PartitionOption
     Args:
         graph: The cleaned graph. Its model is changed in place.
         supports: The backend's rule.
-        options: The user's wishes. Nodes that they keep native are not expanded.
+        options: The user's options. Nodes that they keep native are not expanded.
 
     Returns:
         The graph itself if expansion doesn't pay, else the cleaned result.
@@ -92,15 +92,15 @@ def _joining(graph: Graph, taken: set[str], candidates: Sequence[str]) -> list[s
 
 def _runs_whole(graph: Graph, node: Node, supports: Predicate, options: PartitionOptions) -> bool:
     """Return whether the backend takes every node of a function body, with refused functions expanded in turn."""
-    wishes = dataclasses.replace(  # other names belong to the model, and label_nodes would refuse them
+    narrowed = dataclasses.replace(  # other names belong to the model, and label_nodes would refuse them
         options, native_ops=tuple(op for op in options.native_ops if onnx.defs.has(op))
     )
     outputs = [v for v in node.op.outputs if v.name]
     alone = extract_model(graph, [node], inputs=node.reads, outputs=outputs)
     view = clean_up(view_model(alone, pathlib.Path(node.name)))
     names = [n.name for n in view.nodes]
-    view = _expand_deeply(view, names, lambda v: label_nodes(v, supports, wishes))
-    return bool(view.nodes) and all(v.supported for v in label_nodes(view, supports, wishes).values())
+    view = _expand_deeply(view, names, lambda v: label_nodes(v, supports, narrowed))
+    return bool(view.nodes) and all(v.supported for v in label_nodes(view, supports, narrowed).values())
 
 
 def _expand_deeply(graph: Graph, names: Collection[str], label: Callable[[Graph], dict[str, Verdict]]) -> Graph:

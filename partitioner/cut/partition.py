@@ -46,7 +46,7 @@ class Partition:
         labels: Final verdict of each node, demoted ones included, by identity.
         segments: The segments in execution order.
         groups: Atomic groups, kept together if that needs no further segment.
-        options: The user's wishes.
+        options: The user's options.
         supported_nodes: Number of nodes that the engine could run.
         minimum_segments: The fewest segments that hold all of them.
         seconds: Duration of each step, by name.
@@ -128,7 +128,7 @@ def partition_graph(graph: Graph, supports: Predicate, options: PartitionOptions
     Args:
         graph: The cleaned graph. The partition has another one if it copies nodes that compute from constants.
         supports: The backend's rule.
-        options: The user's wishes.
+        options: The user's options.
 
     Raises:
         UnknownOptionError: If ``options`` lists an operator that neither the model nor ONNX has.

@@ -198,8 +198,11 @@ def _shape(op: ir.Node, _: Inputs) -> Elements | None:
 
 def _is_measured_alone(value: ir.Value) -> bool:
     """Return whether only shapes are read of a node's result. The node would go, with the sizes that it refuses."""
+    producer = value.producer()
     is_read = value.is_graph_output() or any(op.op_type not in ("Shape", "Size") for op in value.consumers())
-    return value.producer() is not None and not is_read
+    if producer is None or is_read:
+        return False
+    return any(v is not None and (v.shape is None or not v.shape.is_static()) for v in producer.inputs)
 
 
 def _gather(op: ir.Node, inputs: Inputs) -> Elements | None:

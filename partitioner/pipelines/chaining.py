@@ -15,7 +15,7 @@ from trtnode.partitioner.pipelines.blocks import OLDEST_OPSET, Block
 from trtnode.partitioner.pipelines.node_writer import BlockError, Layout, NodeWriter, Tensor
 from trtnode.partitioner.pipelines.stage_models import (
     PATH,
-    Place,
+    KeyPath,
     absorb,
     at_opset,
     give_names,
@@ -62,7 +62,7 @@ class Stage:
             None if there is only one.
     """
 
-    place: Place
+    place: KeyPath
     step: Block | Source | pathlib.Path
     tensor: str | None = None
 
@@ -145,7 +145,7 @@ class _Chain:
         assert not isinstance(stage.step, pathlib.Path)
         self._apply(stage.step, name, stage.place)
 
-    def enter(self, place: Place) -> None:
+    def enter(self, place: KeyPath) -> None:
         """Feed the tensors to the model."""
         inputs, outputs = _named(self._required()), _named(self._graph.outputs)
         for _, value in inputs:
@@ -176,7 +176,7 @@ class _Chain:
     def _required(self) -> list[ir.Value]:
         return [value for value in self._graph.inputs if not value.is_initializer()]
 
-    def _open(self, name: str, source: Source, place: Place) -> None:
+    def _open(self, name: str, source: Source, place: KeyPath) -> None:
         if name in self.tensors or name in self._inputs:
             raise PipelineError(place, f"must stand before all other stages of {name!r}")
         axes = AXES[source.layout] if len(source.shape) == 4 else [f"axis{n}" for n in range(len(source.shape))]
@@ -187,7 +187,7 @@ class _Chain:
         self._inputs[name] = value
         self.tensors[name] = Tensor(value, source.layout)
 
-    def _apply(self, block: Block, name: str, place: Place) -> None:
+    def _apply(self, block: Block, name: str, place: KeyPath) -> None:
         try:
             results = block.apply(self.tensors[name], NodeWriter(self._graph, prefix_of(place)))
         except BlockError as error:
@@ -198,7 +198,7 @@ class _Chain:
         del self.tensors[name]
         self._give(list(zip(block.names, (tensor.value for tensor in results), strict=True)), place)
 
-    def _add_model(self, model: ir.Model, place: Place) -> None:
+    def _add_model(self, model: ir.Model, place: KeyPath) -> None:
         graph = model.graph
         inputs = _named(value for value in graph.inputs if not value.is_initializer())
         outputs = _named(graph.outputs)
@@ -206,11 +206,11 @@ class _Chain:
         absorb(self._model, model, place)
         self._pass_through(inputs, outputs, place)
 
-    def _pass_through(self, inputs: Sequence[Named], outputs: Sequence[Named], place: Place) -> None:
+    def _pass_through(self, inputs: Sequence[Named], outputs: Sequence[Named], place: KeyPath) -> None:
         fed = self._feed(inputs, place)
         self._give([(name, fed.get(value, value)) for name, value in outputs], place)
 
-    def _feed(self, inputs: Sequence[Named], place: Place) -> dict[ir.Value, ir.Value]:
+    def _feed(self, inputs: Sequence[Named], place: KeyPath) -> dict[ir.Value, ir.Value]:
         """Replace inputs by tensors. An input that no tensor fits becomes an input of the pipeline."""
         names = [name for name, _ in inputs]
         sources = {name: name for name in names if name in self.tensors}
@@ -232,13 +232,13 @@ class _Chain:
                 self._inputs[name] = value
         return fed
 
-    def _give(self, outputs: Iterable[Named], place: Place) -> None:
+    def _give(self, outputs: Iterable[Named], place: KeyPath) -> None:
         for name, value in outputs:
             if name in self.tensors:
                 raise PipelineError(place, f"there is a tensor {name!r} already, which no stage has taken; rename one")
             self.tensors[name] = Tensor(value)
 
-    def _check(self, tensor: Tensor, name: str, wanted: ir.Value, place: Place) -> None:
+    def _check(self, tensor: Tensor, name: str, wanted: ir.Value, place: KeyPath) -> None:
         """Refuse a tensor that doesn't fit an input. Unify their sizes where one is unknown."""
         given, taken = TensorSpec.of(tensor.value), TensorSpec.of(wanted)
         if None not in (given.dtype, taken.dtype) and given.dtype != taken.dtype:

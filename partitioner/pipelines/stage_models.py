@@ -19,14 +19,14 @@ from trtnode.partitioner.model.values import all_values, dimensions
 from trtnode.partitioner.passes.clean_up import inline_functions, lift_constants
 from trtnode.partitioner.pipelines.blocks import OLDEST_OPSET
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """Path of a stage in the configuration, such as ``("preprocess", 1, "normalize")``."""
 
-PATH: Place = ("path",)
+PATH: KeyPath = ("path",)
 """Path of the model itself in the configuration."""
 
 
-def load_stage(path: pathlib.Path, place: Place) -> ir.Model:
+def load_stage(path: pathlib.Path, place: KeyPath) -> ir.Model:
     """Read a file, inline its functions and turn its constants into initializers.
 
     Raises:
@@ -52,7 +52,7 @@ def opset_of(model: ir.Model) -> int:
     return model.opset_imports.get("", OLDEST_OPSET)
 
 
-def at_opset(model: ir.Model, opset: int, place: Place) -> ir.Model:
+def at_opset(model: ir.Model, opset: int, place: KeyPath) -> ir.Model:
     """Convert a model to an opset that isn't older than its own.
 
     Raises:
@@ -83,7 +83,7 @@ def set_apart(graph: ir.Graph, prefix: str) -> None:
             op.name = f"{prefix}/{op.name}"
 
 
-def absorb(whole: ir.Model, part: ir.Model, place: Place) -> None:
+def absorb(whole: ir.Model, part: ir.Model, place: KeyPath) -> None:
     """Move the nodes, constants and functions of a stage's model into the pipeline's.
 
     Defaults of inputs become constants.
@@ -122,6 +122,6 @@ def give_names(graph: ir.Graph, wanted: Mapping[str, ir.Value]) -> None:
         value.name = name
 
 
-def prefix_of(place: Place) -> str:
+def prefix_of(place: KeyPath) -> str:
     """Return the prefix of the names of a stage's nodes and values."""
     return ".".join(map(str, place))

@@ -31,14 +31,14 @@ def no_batch_axis(signature: WireSignature) -> str | None:
 def dependent_rows(executable: ServedExecutable, signature: WireSignature) -> str | None:
     """Return why rows of different requests must not stand in one batch, though the signature would allow it."""
     try:
-        if _rows_differ_in_company(executable, signature):
+        if _rows_differ_in_batches(executable, signature):
             return "a row's results change when other rows stand beside it, so axis 0 is no batch axis"
     except EngineError as error:
         logger.warning("Whether axis 0 of model %r is a batch axis could not be checked: %s", signature.model, error)
     return None
 
 
-def _rows_differ_in_company(executable: ServedExecutable, signature: WireSignature) -> bool:
+def _rows_differ_in_batches(executable: ServedExecutable, signature: WireSignature) -> bool:
     """Return whether a model answers a row otherwise when other rows stand beside it, or gives another number of rows.
 
     A first dimension of any size need not be a batch axis: it may be a length. So the model runs on three rows at once

@@ -21,7 +21,7 @@ import numpy as np
 from trtnode.serving.batching.concatenation import BatchMemory, Feeds, split
 from trtnode.serving.batching.length_batches import LengthBatches
 from trtnode.serving.batching.policy import BatchLimits, next_batch
-from trtnode.serving.batching.queued_request import Outcome, Then, WaitingRequest, batch_key, check_rows
+from trtnode.serving.batching.queued_request import Result, Then, WaitingRequest, batch_key, check_rows
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError, InvalidRequestError, QueueFullError, QueueTimeoutError
 from trtnode.serving.executables.interface import Run
@@ -152,7 +152,7 @@ class DynamicBatcher:
         work, times = None, []
         if self._queue and self._idle:
             more_expected = self._present < self._expected_concurrency
-            line = self._unlike.company(self._queue, self._limits.max_rows) if self._unlike else self._queue
+            line = self._unlike.candidates(self._queue, self._limits.max_rows) if self._unlike else self._queue
             others_wait = len(line) < len(self._queue)
             decision = next_batch(line, self._limits, now_ns, more_expected=more_expected, others_wait=others_wait)
             if decision.count:
@@ -186,11 +186,11 @@ class DynamicBatcher:
             one.durations.queue = started_ns - one.arrived_ns
             one.then(outcome)
 
-    def _outcomes(self, batch: Sequence[WaitingRequest], memory: BatchMemory) -> Sequence[Outcome]:
+    def _outcomes(self, batch: Sequence[WaitingRequest], memory: BatchMemory) -> Sequence[Result]:
         if len(batch) > 1:
             try:
                 return self._run_together(batch, memory)
-            except Exception as error:  # one of them is to blame, and the others must not suffer
+            except Exception as error:  # one of them causes it, and the others must not fail
                 logger.info("A batch of %d requests failed, so they run one by one: %s", len(batch), error)
             return [self._run_alone(one, leaving=0) for one in batch]
         return [self._run_alone(one, leaving=1) for one in batch]
@@ -217,7 +217,7 @@ class DynamicBatcher:
         _end(execution, batch)
         return parts
 
-    def _run_alone(self, request: WaitingRequest, *, leaving: int) -> Outcome:
+    def _run_alone(self, request: WaitingRequest, *, leaving: int) -> Result:
         self._counts.begin_execution(leaving)
         execution = _execution([request])
         began = time.perf_counter_ns()

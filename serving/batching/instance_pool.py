@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from trtnode.serving.batching.concatenation import Feeds
-from trtnode.serving.batching.queued_request import Outcome, Then
+from trtnode.serving.batching.queued_request import Result, Then
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError
 from trtnode.serving.executables.interface import Run
@@ -72,7 +72,7 @@ class InstancePool:
         self, feeds: Feeds, names: Sequence[str] | None, durations: Durations, then: Then, arrived_ns: int
     ) -> None:
         execution = durations.execution = Execution() if durations.traced else None
-        outcome: Outcome
+        outcome: Result
         started_ns = time.perf_counter_ns()
         try:
             self._counts.begin_execution(int(durations.waited))

@@ -118,8 +118,8 @@ class LengthBatches:
         self._counts.add_padding(sum(map(self.lengths.elements, padded)) - sum(before))
         return padded
 
-    def company(self, queue: Sequence[WaitingRequest], max_rows: int) -> list[WaitingRequest]:
-        """Return the head of a queue, and the requests to run with it.
+    def candidates(self, queue: Sequence[WaitingRequest], max_rows: int) -> list[WaitingRequest]:
+        """Return the batch candidates: the head of a queue, and the requests to run with it.
 
         They are those of its bucket, then those of its neighbours, as far as each makes the execution longer by no
         more than it would take by itself. So a request may overtake others of its priority, but none of a higher one.

@@ -96,8 +96,8 @@ class PaddingCheck:
         for one, part in zip(group, split(results, rows) if len(group) > 1 else [results], strict=True):
             for output, found in self._lengths.cut(part, one.length).items():
                 if difference := _difference(one.results[output], found, exact=exact):
-                    company = "" if len(group) == 1 else " beside others"
-                    padding = f"is padded from length {one.length} to {bucket} with {name}{company}"
+                    others = "" if len(group) == 1 else " beside others"
+                    padding = f"is padded from length {one.length} to {bucket} with {name}{others}"
                     yield f"output {output!r} of a request changes when it {padding}: {difference}"
 
     def _fills(self) -> Iterator[tuple[str, Fill | None]]:

@@ -10,10 +10,10 @@ from trtnode.serving.batching.concatenation import Feeds
 from trtnode.serving.errors import InvalidRequestError
 from trtnode.serving.telemetry.request_stats import Durations
 
-Outcome = Mapping[str, np.ndarray] | BaseException
+Result = Mapping[str, np.ndarray] | BaseException
 """Results by name, or the error of a request."""
 
-Then = Callable[[Outcome], None]
+Then = Callable[[Result], None]
 """Takes the outcome of a request, in whatever thread it is known, and never raises."""
 
 

@@ -13,7 +13,7 @@ def _never(_leave: Callable[[], None]) -> bool:
 
 
 class RequestOptions(NamedTuple):  # a frozen dataclass takes five times as long to make
-    """The wishes of one request.
+    """The options of one request in the queue.
 
     Attributes:
         pool: The threads that work for the request, once it has waited.

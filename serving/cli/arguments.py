@@ -242,7 +242,7 @@ def _share(text: str) -> float:
 
 EXPLAIN = Command(
     name="explain",
-    help="tell which nodes an engine takes, and why not the others",
+    help="show which nodes an engine takes, and why not the others",
     configure=_configure_explain,
     run=lazy("trtnode.serving.cli.explain:explain", reads=("model",), multiplies=False),
 )

@@ -78,7 +78,7 @@ def lazy(target: str, *, reads: Sequence[str] = (), multiplies: bool = True) -> 
 
     Args:
         target: The function that does the work.
-        reads: Names of the arguments that are files of models. A missing one is told before anything is imported.
+        reads: Names of the arguments that are files of models. A missing one is reported before anything is imported.
         multiplies: False if numpy multiplies no matrices for it: threads that wait for some would spin in vain.
     """
 

@@ -116,6 +116,5 @@ def _print_facts(facts: Mapping[str, Any], compiled: CompiledModel, console: Con
         output = pathlib.Path(facts["output"])
         written = sum(file.stat().st_size for file in output.parent.glob(f"{glob.escape(output.name)}*"))
         console.print(
-            f"{written:,} bytes on disk, with engines of {compiled.engine_bytes:,}: a weight that an engine keeps as "
-            "it is stands once."
+            f"{written:,} bytes on disk, with engines of {compiled.engine_bytes:,}: weights are shared with engines."
         )

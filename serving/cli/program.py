@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
+from trtnode.engines.cores import usable_cores
 from trtnode.engines.sparse.library import instructions, missing_reason
 from trtnode.partitioner.errors import ProjectError
 from trtnode.serving.cli.command import Command, add_common_options
@@ -113,6 +114,7 @@ def _parts() -> Iterator[str]:
     for name in LIBRARIES:
         found = next(iter(importlib.metadata.distributions(name=name)), None)
         yield f"{name} {found.version if found else 'is not installed'}"
+    yield f"threads follow {usable_cores()}"
     yield missing_reason() or f"engine sparse: kernels for {instructions()}"
 
 

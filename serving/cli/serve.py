@@ -45,7 +45,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         raise InvalidOptionError("--on", "serves a servable.yaml; name one with --config")
     if arguments.on == "ray" and importlib.util.find_spec("ray") is None:
         raise MissingExtraError("--on ray", "Ray", "ray")
-    # Before the server is imported, so that faults are told at once.
+    # Before the server is imported, so that faults are reported at once.
     config = imported("trtnode.serving.config.command_line:config_from")(arguments, given_options(arguments))
     server = "ray_serve.program" if arguments.on == "ray" else "process.signals"
     code: int = imported(f"trtnode.serving.{server}:serve")(config, arguments.log_level)

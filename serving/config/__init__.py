@@ -2,6 +2,6 @@
 
 Takes: the path of a file.
 Gives: a configuration that can be served.
-Promises: every fault is told at once, with file, line and field.
+Promises: every fault is reported at once, with file, line and field.
 Imports: models, schema, triton.
 """

@@ -1,4 +1,4 @@
-"""servable.yaml: read, checked, and every fault told with its file, line and field."""
+"""servable.yaml: read, checked, and every fault reported with its file, line and field."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _drop_gone_keys(tree: YamlTree, path: pathlib.Path) -> None:
 
 
 def _set(tree: object, place: Sequence[str], value: object) -> None:
-    """Put a value into nested mappings. What is no mapping stays, for the check of the structure to tell."""
+    """Put a value into nested mappings. What is no mapping stays, for the check of the structure to report."""
     *sections, key = place
     for section in sections:
         if not isinstance(tree, dict):

@@ -86,7 +86,7 @@ def _about_folder(config: TritonConfig, folder: pathlib.Path, *, alone: bool) ->
 
 
 def _only_files(folder: pathlib.Path) -> Iterable[str]:
-    """Return the names under which each version's file is found without being told."""
+    """Return the names under which each version's file is found by default."""
     found = {entry.name for entry in folder.glob("*/*.onnx")}
     return (DEFAULT_FILE, *found) if len(found) == 1 else (DEFAULT_FILE,)
 

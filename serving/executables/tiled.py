@@ -16,7 +16,7 @@ from trtnode.engines.errors import EngineError, InvalidInputError
 from trtnode.partitioner.errors import PipelineError
 from trtnode.partitioner.graph.view import TensorSpec, describe
 from trtnode.partitioner.pipelines.node_writer import Layout
-from trtnode.partitioner.pipelines.stage_models import Place
+from trtnode.partitioner.pipelines.stage_models import KeyPath
 from trtnode.partitioner.pipelines.tiles import TileAxis
 from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.schema.pipeline import TilesConfig
@@ -53,7 +53,7 @@ class TiledExecutable:
         model: Runs the tiles.
     """
 
-    def __init__(self, executable: ServedExecutable, config: TilesConfig, layout: Layout, place: Place) -> None:
+    def __init__(self, executable: ServedExecutable, config: TilesConfig, layout: Layout, place: KeyPath) -> None:
         """Learn the form of the results by a run on zeros.
 
         Args:

@@ -74,8 +74,8 @@ def choose(model: str, variants: Sequence[Variant], measured: Mapping[str, Laten
     if not held:
         logger.warning("Model %r: no variant holds %g ms; the fastest answers", model, target_ms)
     chosen = held[0] if held else min(variants, key=lambda one: measured[one.name].p95_ms)
-    told = ", ".join(f"{name} {one.p95_ms:.3g} ms" for name, one in measured.items()) or "none"
-    logger.info("Model %r: variant %r answers; measured: %s", model, chosen.name, told)
+    times = ", ".join(f"{name} {one.p95_ms:.3g} ms" for name, one in measured.items()) or "none"
+    logger.info("Model %r: variant %r answers; measured: %s", model, chosen.name, times)
     figures = [
         {
             "name": one.name,

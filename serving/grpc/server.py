@@ -1,14 +1,15 @@
 """The gRPC port: the inference service, health and reflection on grpcio's threaded server.
 
-Calls go past grpcio's Python layer (``direct``). Threads that run models are apart from those that answer everything
-else, so that health checks never wait for a slow model.
+Calls go past grpcio's Python layer (``calls``), which gets those of unknown methods alone. Threads that run models are
+apart from those that answer everything else, so that health checks never wait for a slow model.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,13 +24,13 @@ except VersionError as error:
     raise OldProtobufError from error
 
 from trtnode.serving.grpc.auth_interceptor import AuthInterceptor
-from trtnode.serving.grpc.direct import DirectCall, DirectMethod, Received, missing_parts
-from trtnode.serving.grpc.direct_streams import DirectStream
-from trtnode.serving.grpc.owed import Owed
-from trtnode.serving.grpc.reflection import reflect
+from trtnode.serving.grpc.backlog import ResponseBacklog
+from trtnode.serving.grpc.calls import Method, Received, UnaryCall, missing_parts
+from trtnode.serving.grpc.reflection import METHOD as REFLECTION
+from trtnode.serving.grpc.reflection import reflection_rpc
+from trtnode.serving.grpc.rpc import Rpc
 from trtnode.serving.grpc.servicer import unary_rpcs
 from trtnode.serving.grpc.streams import Streams
-from trtnode.serving.grpc.unary_rpc import UnaryRpc
 from trtnode.serving.schema.server import ServerConfig
 from trtnode.serving.security.descriptors import GRPC_SHARE, most_connections
 from trtnode.serving.security.tls import Certificates
@@ -38,17 +39,11 @@ from trtnode.serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RP
 
 logger = logging.getLogger(__name__)
 
-REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
-REFLECTION_THREADS = 2
-HANDLER_THREADS = 64
-"""Threads for calls that grpcio's Python layer handles: health watches."""
 FLUSH_S = 3.0
 """The longest time without an answer that leaves when the port closes. On a crowded machine that has been more than a
 second."""
 CLOSE_S = 2.0
-"""The longest time that gRPC may take beyond that. It waits forever for a stream with a message that it can't parse."""
-
-
+"""The longest time that gRPC may take beyond that."""
 HANDSHAKE_S = 10
 """The longest time until a connection is encrypted and speaks HTTP/2."""
 
@@ -73,22 +68,20 @@ class GrpcServer:
         """
         self.port = 0
         self._config = config.grpc
+        self._most_streams = config.limits.streams
         self._host = host
         self._shares_port = host.rpcs.is_broadcast
         self._certificates = Certificates("grpc", config.grpc.tls) if config.grpc.tls else None
         self._health = health.HealthService()
         self._rpcs = unary_rpcs(host, config.grpc.max_message_mb << 20)
-        self._owed = Owed(config.limits.stream_buffer_mb << 20)
-        self._streams = Streams(self._rpcs[INFER_RPC], config.limits.streams, self._owed)
-        self._direct: list[DirectMethod] = []
-        # A client may hold a reflection stream, and with it a thread, for as long as it likes.
-        self._reflection = ThreadPoolExecutor(REFLECTION_THREADS, "reflection", host.cores.settle)
-        self._handlers = ThreadPoolExecutor(HANDLER_THREADS, "handler", host.cores.settle)
-        # One message at a time, for a few kB may stand for all that one may have.
-        self._unpacking = ThreadPoolExecutor(1, "unpacking", host.cores.leave)
+        self._backlog = ResponseBacklog(config.limits.stream_buffer_mb << 20)
+        self._streams: list[Streams] = []
+        self._methods: list[Method] = []
+        # The only work of grpcio's own pool is to refuse unknown methods to callers without a token.
+        self._refusals = ThreadPoolExecutor(1, "refusals", host.cores.settle)
         with host.cores.kept():  # gRPC starts threads here, too
             self._server = grpc.server(
-                self._handlers,
+                self._refusals,
                 interceptors=[AuthInterceptor(host.authorizer)] if host.authorizer.has_tokens else [],
                 options=channel_options(config, shares_port=self._shares_port),
             )
@@ -110,7 +103,7 @@ class GrpcServer:
             raise AddressError("grpc", host, port, error) from None
         with self._host.cores.kept():
             self._server.start()
-        for method in self._direct:
+        for method in self._methods:
             method.open()
 
     def show_ready(self, ready: bool) -> None:
@@ -124,12 +117,11 @@ class GrpcServer:
 
     def stop(self, timeout_s: float) -> None:
         """Close the port; streams that clients hold open end, once their answers have left."""
-        self._streams.end()
-        grace_s = min(FLUSH_S, timeout_s) if self._owed.wait_taken(FLUSH_S, timeout_s) else 0.0
+        for streams in self._streams:
+            streams.end()
+        grace_s = min(FLUSH_S, timeout_s) if self._backlog.wait_read(FLUSH_S, timeout_s) else 0.0
         self._server.stop(grace_s).wait(grace_s + CLOSE_S)
-        self._health.close()
-        for pool in (self._unpacking, self._reflection, self._handlers):
-            pool.shutdown(wait=False, cancel_futures=True)
+        self._refusals.shutdown(wait=False, cancel_futures=True)
 
     def _add_port(self, address: str) -> int:
         if self._certificates is None:
@@ -137,27 +129,24 @@ class GrpcServer:
         return int(self._server.add_secure_port(address, self._certificates.credentials()))
 
     def _add_services(self) -> None:
-        health_service, inference = health.SERVICE_NAME, SERVICE_NAME
-        self._offer_unary(inference, self._rpcs)
-        self._offer_unary(health_service, {"Check": self._health.check_rpc()})
-        self._offer(inference, STREAM_RPC, functools.partial(DirectStream, self._streams, self._unpacking))
-        self._server.add_registered_method_handlers(health_service, {"Watch": self._health.watch_handler()})
-        reflection = grpc.stream_stream_rpc_method_handler(_on(self._reflection, reflect))
-        self._server.add_registered_method_handlers(REFLECTION, {"ServerReflectionInfo": reflection})
+        host = self._host
+        for rpc in self._rpcs.values():
+            self._offer_unary(f"{SERVICE_NAME}/{rpc.name}", rpc)
+        self._offer_streams(f"{SERVICE_NAME}/{STREAM_RPC}", self._rpcs[INFER_RPC], self._most_streams)
+        self._offer_unary(f"{health.SERVICE_NAME}/Check", self._health.check_rpc())
+        self._offer_streams(f"{health.SERVICE_NAME}/Watch", self._health.watch_rpc())
+        self._offer_streams(REFLECTION, reflection_rpc(host.pools.control, host.authorizer))
 
-    def _offer(self, service: str, name: str, receive: Callable[[Any], Received]) -> None:
-        self._direct.append(DirectMethod(self._server, f"/{service}/{name}", receive))
+    def _offer_unary(self, method: str, rpc: Rpc) -> None:
+        self._offer(method, functools.partial(UnaryCall, rpc, self._backlog, self._host.pools.unpacking))
 
-    def _offer_unary(self, service: str, rpcs: Mapping[str, UnaryRpc]) -> None:
-        for name, rpc in rpcs.items():
-            self._offer(service, name, functools.partial(DirectCall, rpc, self._owed, self._unpacking))
+    def _offer_streams(self, method: str, rpc: Rpc, most: int = sys.maxsize) -> None:
+        streams = Streams(rpc, self._backlog, self._host.pools.unpacking, most)
+        self._streams.append(streams)
+        self._offer(method, streams.receive)
 
-
-def _on(pool: ThreadPoolExecutor, handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the handler marked with the pool that grpcio is to run it in."""
-    marked: Any = functools.partial(handler)
-    marked.experimental_thread_pool = pool
-    return marked  # type: ignore[no-any-return]
+    def _offer(self, method: str, receive: Callable[[Any], Received]) -> None:
+        self._methods.append(Method(self._server, f"/{method}", receive))
 
 
 def channel_options(config: ServerConfig, *, shares_port: bool = False) -> list[tuple[str, int]]:
@@ -169,7 +158,7 @@ def channel_options(config: ServerConfig, *, shares_port: bool = False) -> list[
         ("grpc.max_concurrent_streams", config.limits.connection_requests),
         # They are inflated here, in a thread of their own: gRPC would in its serving thread, where all calls wait.
         ("grpc.per_message_decompression", 0),
-        # Where it isn't meant, a second server on this port would start without a word and take connections.
+        # Where it isn't meant, a second server on this port would start without an error and take connections.
         ("grpc.so_reuseport", int(shares_port)),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # for clients that ping to keep a connection
         ("grpc.max_allowed_incoming_connections", most_connections(GRPC_SHARE)),

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from trtnode.protos import ModelInferRequest
-from trtnode.serving.grpc.codec import MOST_BYTES, parser_of
-from trtnode.serving.grpc.unary_rpc import Answer, UnaryRpc
+from trtnode.serving.grpc.rpc import MOST_BYTES, Rpc, answering_in, parser_of
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import SharedMemory
 from trtnode.serving.service.call import Call
 from trtnode.serving.service.host import ModelHost
 from trtnode.serving.service.inference import Inference
 from trtnode.serving.service.rpc_table import INFER_RPC, messages_of, pool_of
-from trtnode.serving.service.unary_rpcs import Method
 
 
 class GrpcInference(Inference):
@@ -36,7 +33,7 @@ class GrpcInference(Inference):
         return cache.encode(request, arrays, self.id)
 
 
-def unary_rpcs(host: ModelHost, most: int = MOST_BYTES) -> dict[str, UnaryRpc]:
+def unary_rpcs(host: ModelHost, most: int = MOST_BYTES) -> dict[str, Rpc]:
     """Return each unary RPC of ``inference.GRPCInferenceService``, by its name.
 
     Args:
@@ -47,20 +44,14 @@ def unary_rpcs(host: ModelHost, most: int = MOST_BYTES) -> dict[str, UnaryRpc]:
     def infer(request: ModelInferRequest, call: Call) -> None:
         host.service.accept(GrpcInference(request, call))
 
-    answers = {rpc: _in_pool(host, rpc, method) for rpc, method in host.rpcs.shared_methods.items()}
-    answers[INFER_RPC] = infer
+    is_broadcast = host.rpcs.is_broadcast
+    handlers = {
+        rpc: answering_in(pool_of(rpc, host.pools, is_broadcast=is_broadcast), rpc, method)
+        for rpc, method in host.rpcs.shared_methods.items()
+    }
+    handlers[INFER_RPC] = infer
     cut = {INFER_RPC: ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER}
     return {
-        rpc: UnaryRpc(rpc, parser_of(messages_of(rpc)[0]), answer, host.authorizer, cut.get(rpc, 0), most)
-        for rpc, answer in answers.items()
+        rpc: Rpc(rpc, parser_of(messages_of(rpc)[0]), handler, host.authorizer, cut.get(rpc, 0), most)
+        for rpc, handler in handlers.items()
     }
-
-
-def _in_pool(host: ModelHost, rpc: str, method: Method) -> Answer:
-    pool = pool_of(rpc, host.pools, is_broadcast=host.rpcs.is_broadcast)
-
-    def answer(request: Any, call: Call) -> None:
-        call.watch()
-        pool.run(lambda: call.answer_rpc(rpc, request, lambda: method(request, call.grant).SerializeToString()))
-
-    return answer

@@ -1,25 +1,33 @@
-"""Inference streams: many requests on one call, each answered when it is finished.
+"""Streams: many requests on one call, each answered when it is finished.
 
-A stream holds no thread (``direct_streams``), and its requests run where all others do. A client that doesn't read its
-answers stops its own requests and nothing else.
+A stream holds no thread, and its requests run where all others do. A client that doesn't read its responses stops its
+own requests and nothing else.
 """
 
 from __future__ import annotations
 
-import abc
+import collections
+import functools
+import logging
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import Any
 
 import grpc
 
 from trtnode.protos import InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
 from trtnode.serving.errors import UnavailableError
-from trtnode.serving.grpc.owed import Owed
-from trtnode.serving.grpc.unary_rpc import UnaryRpc
+from trtnode.serving.grpc.backlog import ResponseBacklog
+from trtnode.serving.grpc.calls import NO_FLAGS, NOTHING, UNEXPECTED, Finished, Received, operations, status
+from trtnode.serving.grpc.rpc import Rpc
 from trtnode.serving.protocol.wire_format import field_head
-from trtnode.serving.service.call import Call
-from trtnode.serving.service.rpc_table import STREAM_RPC
+from trtnode.serving.service.call import Call, Writer
+from trtnode.serving.service.rpc_table import INFER_RPC, STREAM_RPC
 from trtnode.serving.service.status import status_of
+from trtnode.serving.threads.request_pool import RequestPool
+
+logger = logging.getLogger(__name__)
 
 FINAL: bytes = ModelInferResponse(
     parameters={"triton_final_response": InferParameter(bool_param=True)}
@@ -43,13 +51,19 @@ class EndError(Exception):
 
 
 class Streams:
-    """The open streams of a server."""
+    """The open streams of one RPC."""
 
-    def __init__(self, rpc: UnaryRpc, most: int, owed: Owed) -> None:
-        self.rpc = rpc
-        """Checks their requests and has them answered."""
-        self.owed = owed
-        """What clients have to take."""
+    def __init__(self, rpc: Rpc, backlog: ResponseBacklog, unpacking: RequestPool, most: int = sys.maxsize) -> None:
+        """Open none yet.
+
+        Args:
+            rpc: Checks their requests and has them answered. Responses to inference requests are those of a stream.
+            backlog: Counts responses until they are read.
+            unpacking: Has the thread that reads compressed requests.
+            most: How many may be open.
+        """
+        self.receive = functools.partial(Stream, self, rpc, backlog, unpacking)
+        """Makes a stream of the event of a call."""
         self._most = most
         self._lock = threading.Lock()
         self._open: set[Stream] = set()
@@ -82,100 +96,197 @@ class Streams:
             self._open.discard(stream)
 
 
-class StreamedCall(Call):
-    """One request of a stream."""
+class Stream(Received, Writer):
+    """A stream from its arrival until gRPC lets go of it. It writes the answers of its requests.
 
-    __slots__ = ("_stream",)
-    rpc = STREAM_RPC
-
-    def __init__(self, stream: Stream) -> None:
-        super().__init__(stream.peer, stream.metadata)
-        self._stream = stream
-
-    def reply(self, response: bytes) -> None:
-        """Let the stream write the response, which is the last one to the request."""
-        self._stream.answer(streamed(response), self)
-
-    def fail(self, code: grpc.StatusCode, details: str) -> None:
-        """Let the stream write an error, or end with it: for its caller, or for what is no request."""
-        if self.request is None:
-            self._stream.put(EndError(code, details))
-            return
-        self.set_code(code)
-        self._stream.answer(streamed_error(self.request, details), self, details)
-
-
-class Stream(abc.ABC):
-    """One open stream: its requests and answers, apart from the calls of gRPC that carry them.
-
-    Attributes:
-        left: Whether the client has left.
-        peer: The client's address.
-        metadata: Names in lower case and values of what came with the stream.
+    Its first message and the client's leaving are asked for at once. After each message the next one is asked for,
+    unless too many wait for their answers. gRPC takes one answer at a time.
     """
 
-    def __init__(self, streams: Streams, peer: str, metadata: Sequence[tuple[str, str | bytes]]) -> None:
-        self.left = False
-        self._rpc = streams.rpc
-        self._owed = streams.owed
-        self.peer = peer
-        self.metadata = metadata
+    def __init__(
+        self, streams: Streams, rpc: Rpc, backlog: ResponseBacklog, unpacking: RequestPool, event: Any
+    ) -> None:
+        super().__init__(rpc, backlog, unpacking, event)
+        self._streams = streams
+        self._infers = rpc.name == INFER_RPC
+        self._metadata = event.invocation_metadata or ()
         # The first error is to end the stream, as clients of Triton can ask for.
-        self._strict = ("triton_grpc_error", "true") in metadata
+        self._strict = not self._infers or ("triton_grpc_error", "true") in self._metadata
         self._changed = threading.RLock()
-        self._pending = 0
+        self._outbox: collections.deque[bytes | EndError] = collections.deque()
+        self._unanswered: set[Call] = set()
         self._largest = 0  # of its answers
-        self._unanswered: set[StreamedCall] = set()
+        self._due = 0
+        self._reads = self._writes = self._half_closed = self._ended = self._gone = False
 
-    def answer(self, response: bytes, call: StreamedCall, details: str = "") -> None:
-        """Let the answer of a request be written; nobody wants it if the client has left.
+    def begin(self) -> None:
+        """Wait for the first message, if the caller may open a stream and there may be one more."""
+        self._await(self._closed, operations.ReceiveCloseOnServerOperation(NO_FLAGS))
+        self._await(None, operations.SendInitialMetadataOperation(None, NO_FLAGS))
+        if not self._rpc.admit(self._new_call()):
+            self._metadata = ()
+            return
+        try:
+            self._streams.enter(self)
+        except EndError as end:
+            self.put(end)
+        else:
+            self._read_next()
+
+    def reply(self, call: Call, response: bytes) -> None:
+        """Write a response, the last one to its request."""
+        self.put(streamed(response) if self._infers else response, call)
+
+    def fail(self, call: Call, code: grpc.StatusCode, details: str) -> None:
+        """Write an error, or end with it: for its caller, for what is no request, and where the client wants it."""
+        if call.request is None or self._strict:
+            self.put(EndError(code, details), call)
+        else:
+            self.put(streamed_error(call.request, details), call)
+
+    def send(self, response: bytes) -> None:
+        """Write one of several responses to a request."""
+        self._do(self.put, response)
+
+    def put(self, item: bytes | EndError, call: Call | None = None) -> None:
+        """Write an answer, or end with an error, after what was put before.
 
         Args:
-            response: A ``ModelStreamInferResponse``.
-            call: The request; it has a code if the answer is an error.
-            details: Of the error.
+            item: The answer.
+            call: The request that it ends.
         """
-        code = call.code()
         with self._changed:
-            self._unanswered.discard(call)
-            self._largest = max(self._largest, len(response))
-        self.put(EndError(code, details) if code and self._strict else response)
+            if call is not None:
+                self._unanswered.discard(call)
+            if self._ended:
+                return
+            self._outbox.append(item)
+            if isinstance(item, bytes):
+                self._largest = max(self._largest, len(item))
+                self._backlog.add(self, len(item))
+            if self._writes:
+                return
+            self._writes = True
+        self._write_next()
 
-    def leave(self) -> None:
-        """Drop what is unanswered, since nobody waits for it any more."""
+    def _new_call(self) -> Call:
+        return Call(self, self._call.peer, self._metadata, STREAM_RPC)
+
+    def _is_done(self) -> bool:
+        return self._half_closed and not self._pending()
+
+    def _pending(self) -> int:
+        """Return how many requests are read and their answers not written; call it with the lock."""
+        return len(self._unanswered) + len(self._outbox) + self._writes
+
+    def _takes_more(self) -> bool:
+        """Return whether there is room for the answer of one request more; call it with the lock."""
+        pending = self._pending()
+        if not pending:
+            return True
+        most = MAX_PENDING if self._largest else FIRST_PENDING
+        return pending < most and self._backlog.has_room(self._largest * (len(self._unanswered) + 1))
+
+    def _write_next(self) -> None:
+        """Write what is next in the outbox; the one thread that has set ``_writes`` does."""
         with self._changed:
-            self.left = True
+            item = self._outbox.popleft() if self._outbox and not self._ended else None
+            self._writes = isinstance(item, bytes)
+            is_done = item is None and self._is_done()
+        if isinstance(item, bytes):
+            self._await(functools.partial(self._written, len(item)), operations.SendMessageOperation(item, NO_FLAGS))
+        elif item is not None:
+            self._end(item.code, item.details)
+        elif is_done:
+            self._end(grpc.StatusCode.OK, "")
+
+    def _read_next(self) -> None:
+        """Ask for the next message, unless one is asked for or enough wait for their answers."""
+        with self._changed:
+            if self._reads or self._ended or self._half_closed or not self._takes_more():
+                return
+            self._reads = True
+        self._await(self._received, operations.ReceiveMessageOperation(NO_FLAGS))
+
+    def _end(self, code: grpc.StatusCode, details: str) -> None:
+        with self._changed:
+            if self._ended:
+                return
+            self._ended = True
+        self._await(None, status(code, details))
+
+    def _await(self, then: Callable[[Any], None] | None, *batch: Any) -> None:
+        """Begin operations, unless gRPC has let go of the stream; ``then`` gets their event, if it is given."""
+        with self._changed:
+            if self._gone:
+                return
+            self._due += 1
+        try:
+            self._call.start_server_batch(batch, functools.partial(self._take_event, then))
+        except BaseException:
+            with self._changed:
+                self._due -= 1
+            raise
+
+    def _take_event(self, then: Callable[[Any], None] | None, event: Any) -> Finished:
+        if then is not None:
+            self._do(then, event)
+        with self._changed:
+            self._due -= 1
+            self._gone = not self._due
+            return (self, ()) if self._gone else NOTHING
+
+    def _do(self, step: Callable[[Any], None], what: Any) -> None:
+        try:
+            step(what)
+        except BaseException:  # it would end the serving thread
+            logger.exception("A stream failed")
+            try:
+                self.put(EndError(*UNEXPECTED))
+            except BaseException:
+                logger.exception("A stream could not be ended")
+
+    def _received(self, event: Any) -> None:
+        message = event.batch_operations[0].message()
+        if message is not None:
+            self._receive(message)
+            return
+        with self._changed:
+            self._half_closed = True
+            is_done = self._is_done()
+        if is_done:
+            self._end(grpc.StatusCode.OK, "")
+
+    def _take(self, message: bytes) -> None:
+        self._do(self._answer, message)
+
+    def _answer(self, message: bytes) -> None:
+        """Have a request answered, if its caller may still send one; then read on."""
+        call = self._new_call()
+        with self._changed:
+            if self._ended:
+                return
+            self._unanswered.add(call)
+        if self._rpc.admit(call):
+            self._rpc.take(call, message)
+        self._reads = False  # not before: an end that is read meanwhile would end the stream without this answer
+        self._read_next()
+
+    def _written(self, size: int, _event: Any) -> None:
+        self._backlog.settle(self, size)
+        self._write_next()
+        self._read_next()
+
+    def _closed(self, _event: Any) -> None:
+        with self._changed:
+            self._ended = True
+            self._outbox.clear()
             # Kept, they would keep the stream: gRPC counts it as open until the garbage collector comes by.
             unanswered, self._unanswered = self._unanswered, set()
         for call in unanswered:
             call.leave()
-        self._owed.forget(self)
-
-    @abc.abstractmethod
-    def drop(self) -> None:
-        """End it without a word, since its client reads nothing."""
-
-    def _takes_more(self) -> bool:
-        """Return whether there is room for the answer of one request more; call it with the lock."""
-        if not self._pending:
-            return True
-        most = MAX_PENDING if self._largest else FIRST_PENDING
-        return self._pending < most and self._owed.has_room(self._largest * (len(self._unanswered) + 1))
-
-    @abc.abstractmethod
-    def put(self, item: bytes | EndError) -> None:
-        """Let an answer be written, or the stream end with an error, after what was put before."""
-
-    def take(self, message: bytes) -> None:
-        """Have a request answered, if its caller may still send one."""
-        call = StreamedCall(self)
-        with self._changed:
-            self._pending += 1
-            self._unanswered.add(call)
-        if self.left:
-            call.leave()
-        if self._rpc.admit(call):
-            self._rpc.take(call, message)
+        self._backlog.forget(self)
+        self._streams.discard(self)
 
 
 def streamed(response: bytes) -> bytes:

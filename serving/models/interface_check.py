@@ -52,11 +52,11 @@ def declared_sizes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return {name: tensor.shape for name, tensor in wanted.items() if tensor.shape is not None}
 
 
-def tell_of_untold(signature: WireSignature, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
+def log_unlisted(signature: WireSignature, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> None:
     """Log which inputs and outputs of a model clients can't learn of."""
     sides = (("inputs", inputs, signature.inputs), ("outputs", outputs, signature.output_names))
-    for kind, tensors, told in sides:
-        if names := [tensor.name for tensor in tensors if tensor.name not in told]:
+    for kind, tensors, listed in sides:
+        if names := [tensor.name for tensor in tensors if tensor.name not in listed]:
             logger.warning(
                 "Model %r: the protocol has no form for its %s %s, so metadata doesn't list them and requests can't "
                 "name them",

@@ -22,7 +22,7 @@ from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.executables.interface import Run, ServedExecutable
 from trtnode.serving.executables.tiled import TiledExecutable
 from trtnode.serving.models.image_decoder import ImageDecoder
-from trtnode.serving.models.interface_check import served_signature, tell_of_untold
+from trtnode.serving.models.interface_check import log_unlisted, served_signature
 from trtnode.serving.models.pipelines import image_decoders
 from trtnode.serving.models.warmup import warm_lengths, warm_up
 from trtnode.serving.protocol.request_cache import RequestCache
@@ -144,7 +144,7 @@ class ModelOpener:
         folder = folder.parent if folder.name.isdecimal() else folder
         seen = as_clients_see(signature, triton_config(config), folder)
         if config.interface is None:
-            tell_of_untold(signature, executable.inputs, executable.outputs)
+            log_unlisted(signature, executable.inputs, executable.outputs)
         images = image_decoders(config, executable.inputs[0].name) if config.preprocess and executable.inputs else {}
         lengths = self._unlike_lengths(executable, signature)
         # Requests fit the signature once they are read; only what images were decoded to is checked again.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import pathlib
 
 from trtnode.engines.artifact.cache import EngineCache
@@ -15,6 +14,7 @@ from trtnode.engines.backends.build_environment import measuring_environment
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.registry import get_backend, resolve_engine
 from trtnode.engines.compile.custom_operators import custom_operators
+from trtnode.engines.cores import usable_cores
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.onnxruntime.memory_limit import limit_memory
 from trtnode.engines.runtime.executor import Executable
@@ -37,7 +37,7 @@ def engine_loader(config: ServableConfig) -> Loader:
     """
     remove_abandoned()
     cache = engine_cache(config)
-    usual_threads = threads_a_worker(config.server.grpc.workers, len(os.sched_getaffinity(0)))
+    usual_threads = threads_a_worker(config.server.grpc.workers, usable_cores().count)
     loading = IsolatedLoading(config.server.limits, cache)
     limit_memory((config.server.limits.model_memory_mb or half_of_memory_mb()) * MIB)
 

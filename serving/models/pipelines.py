@@ -17,7 +17,7 @@ from trtnode.partitioner.model.regular_files import read_regular
 from trtnode.partitioner.pipelines import blocks
 from trtnode.partitioner.pipelines.chaining import DEFAULT_SOURCE, Source, Stage, chain_stages
 from trtnode.partitioner.pipelines.node_writer import Layout
-from trtnode.partitioner.pipelines.stage_models import Place
+from trtnode.partitioner.pipelines.stage_models import KeyPath
 from trtnode.serving.models import image_decoder
 from trtnode.serving.models.image_decoder import ImageDecoder
 from trtnode.serving.models.version_files import choose_versions, find_files
@@ -44,7 +44,7 @@ def pipeline_problem(model: ModelConfig) -> PipelineError | None:
         except PipelineError as error:
             return error
         except PartitionError:
-            continue  # the model itself is at fault, which its load will tell
+            continue  # the model itself is at fault, which its load reports
     return None
 
 
@@ -77,7 +77,7 @@ class TilesStage:
     layout: Layout
 
     @property
-    def place(self) -> Place:
+    def place(self) -> KeyPath:
         """Its path in the configuration."""
         return ("preprocess", self.index, "tiles")
 
@@ -128,7 +128,7 @@ def _stages(model: ModelConfig, key: str) -> Iterator[Stage]:
             yield Stage(place=place, step=_step(stage, place), tensor=stage.tensor)
 
 
-def _step(stage: PreprocessConfig | PostprocessConfig, place: Place) -> blocks.Block | Source:
+def _step(stage: PreprocessConfig | PostprocessConfig, place: KeyPath) -> blocks.Block | Source:
     setting = getattr(stage, stage.kind)
     match stage.kind:
         case "decode":
@@ -163,7 +163,7 @@ def _element_type(name: str) -> onnx_ir.DataType:
     return onnx_ir.DataType.from_numpy(np.dtype(name))
 
 
-def _read_labels(path: pathlib.Path, place: Place) -> tuple[str, ...]:
+def _read_labels(path: pathlib.Path, place: KeyPath) -> tuple[str, ...]:
     try:
         labels = tuple(read_regular(path).decode("utf-8-sig").splitlines())
     except OSError as error:

@@ -28,7 +28,7 @@ from trtnode.serving.protocol.request_cache import RequestCache
 from trtnode.serving.protocol.wire_signature import MESSAGE_BYTES, WireSignature, WireTensor
 from trtnode.serving.schema.model import OPTIONS, BatchingConfig, ModelConfig
 from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
-from trtnode.serving.threads.brevity import Brevity
+from trtnode.serving.threads.inline_policy import InlinePolicy
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Servable:
         state: What it can do now.
         reason: Why it is unavailable, or why it was not replaced by what is on disk now.
         counts: What happened to it.
-        brevity: Which of its requests take a moment.
+        inline: Tells which requests run in the caller's thread.
         interim: Whether it answers natively only until its engines are built.
         facts: Facts of the model; None until it is loaded.
     """
@@ -88,7 +88,7 @@ class Servable:
         self.state = State.LOADING
         self.reason = ""
         self.counts = counts
-        self.brevity = Brevity()
+        self.inline = InlinePolicy()
         self.interim = interim
         self._config = config
         if interim:
@@ -139,7 +139,7 @@ class Servable:
         """
         return self.cache.signature
 
-    def told_inputs(self) -> list[WireTensor]:
+    def required_inputs(self) -> list[WireTensor]:
         """Return the inputs that metadata lists: those without a default, and those that the configuration names.
 
         Raises:
@@ -255,9 +255,9 @@ class Servable:
         """
         return self._open_model.decode_images(feeds)
 
-    def answers_at_once(self, size: int) -> bool:
+    def runs_inline(self, size: int) -> bool:
         """Return whether a request of so many bytes would wait for nothing and take a moment."""
-        return self.brevity.covers(size) and self._loaded is not None and self._loaded.runner.has_room
+        return self.inline.covers(size) and self._loaded is not None and self._loaded.runner.has_room
 
     def submit(
         self,

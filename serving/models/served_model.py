@@ -32,7 +32,7 @@ class ServedModel:
         config: How to serve it, as configured.
         versions: What requests can ask for, by number in rising order: versions that are ready, that load for the
             first time, and that failed to.
-        unloaded: Whether it was told to go, and not to come back by itself.
+        unloaded: Whether it was unloaded on request, and doesn't come back by itself.
         failure: Why the last load of all versions didn't succeed; empty if it did.
     """
 
@@ -128,7 +128,7 @@ class ServedModel:
         return not self.config.required and not self._tried
 
     def is_provisional(self) -> bool:
-        """Return whether some version's engines were chosen while other programs disturbed the measurement."""
+        """Return whether some version's engines were chosen from a noisy measurement."""
         return any(map(_is_provisional, self.versions.values()))
 
     def measure_again(self) -> None:
@@ -222,7 +222,12 @@ class ServedModel:
             self._put(number, candidate, unloads)
         elif current is not None and current.is_ready:
             current.reason = f"not replaced by what is on disk now: {candidate.reason}"
-            logger.warning("Model %r version %d goes on as it was: %s", self.config.name, number, candidate.reason)
+            logger.warning(
+                "Model %r version %d: the previous version keeps serving: %s",
+                self.config.name,
+                number,
+                candidate.reason,
+            )
         self._on_change()
 
     def _put(self, number: int, servable: Servable, unloads: int) -> None:
@@ -239,7 +244,7 @@ class ServedModel:
     def _obsolete(self, wanted: Iterable[int], found: Iterable[int]) -> list[int]:
         """Return the versions to retire: never the last that is ready, and none that stands in for one that failed.
 
-        Where there is nothing to serve, those that are listed tell of it.
+        Where there is nothing to serve, those that are listed say so.
         """
         if not list(wanted):
             return []

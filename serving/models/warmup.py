@@ -110,7 +110,7 @@ def _one_for(mask: str | None) -> Fill:
 
 
 def try_once(executable: ServedExecutable, config: ModelConfig) -> None:
-    """Run a model once as ``warm_up`` will, where that might not come back; what it fails with is told there."""
+    """Run a model once as ``warm_up`` will, where that might not come back; its error is reported there."""
     signature = served_signature(config, executable)
     names = [tensor.name for tensor in signature.outputs]
     given = config.warmup_inputs

@@ -44,7 +44,7 @@ def render_page(partition: Partition, report: Report, sparse: Sequence[LayerSpar
 
     Args:
         partition: What was cut; gives the picture, types and shapes.
-        report: What is told about it. Sections for which it has no facts are left out.
+        report: Facts about it. Sections for which it has none are left out.
         sparse: Layers with many zeros in their weights.
 
     Returns:

@@ -118,12 +118,12 @@ class _Grid:
     def place(self, *, downward: bool, both_sides: bool) -> None:
         """Move each row as near to its neighbours as its order and the gaps allow."""
         for items in self._rows if downward else reversed(self._rows):
-            wishes = {}
+            wanted = {}
             for item in items:
                 near = self._above[item] if downward else self._below[item]
                 near = [*self._above[item], *self._below[item]] if both_sides or not near else near
-                wishes[item] = self._mean_place(item, near)
-            self._spread(items, wishes)
+                wanted[item] = self._mean_place(item, near)
+            self._spread(items, wanted)
 
     def layout(self) -> Layout:
         left = min((self._x[v] - self._widths[v] / 2 for v in range(len(self._x))), default=0.0)
@@ -179,10 +179,10 @@ class _Grid:
             return BEND_WEIGHT
         return 1.0 if self._below[item] else LEAF_WEIGHT
 
-    def _spread(self, items: Sequence[int], wishes: dict[int, float]) -> None:
-        """Give a row the places that keep its gaps and differ least from its wishes (least squares).
+    def _spread(self, items: Sequence[int], wanted: dict[int, float]) -> None:
+        """Give a row the places that keep its gaps and differ least from its wanted (least squares).
 
-        Without the gaps that is isotonic regression: neighbours whose wishes cross share their mean.
+        Without the gaps that is isotonic regression: neighbours whose wanted cross share their mean.
         """
         offsets = [0.0]
         for left, right in itertools.pairwise(items):
@@ -190,7 +190,7 @@ class _Grid:
             offsets.append(offsets[-1] + (self._widths[left] + self._widths[right]) / 2 + gap)
         blocks: list[tuple[float, float, int]] = []
         for item, offset in zip(items, offsets, strict=True):
-            mean, weight, size = wishes[item] - offset, self._weight(item), 1
+            mean, weight, size = wanted[item] - offset, self._weight(item), 1
             while blocks and blocks[-1][0] > mean:
                 other, heavier, more = blocks.pop()
                 mean = (mean * weight + other * heavier) / (weight + heavier)

@@ -114,7 +114,7 @@ class Server(Stoppable):
         return [*(self._grpc.notes() if self._grpc else ()), *self._http.notes()]
 
     def _models_changed(self) -> None:
-        """Follow the models' states, in whatever thread changes them. Nobody is told before both ports are open."""
+        """Follow the models' states, in any thread. Readiness isn't shown before both ports are open."""
         failure = self._host.failure()
         if failure is not None and not self._ready.is_set():
             self._give_up(failure)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from trtnode.protos import InferParameter
 from trtnode.serving.errors import InvalidRequestError
-from trtnode.serving.protocol.shared_memory import Place
+from trtnode.serving.protocol.shared_memory import MemorySlice
 
 EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
 """Asks for an empty response after the last one of models that answer several times. Here each answers once, so that
@@ -20,7 +20,7 @@ it has no effect; perf_analyzer sets it on every request."""
 SEQUENCE_FLAGS = ("sequence_start", "sequence_end")
 
 
-def queue_wishes(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
+def queue_options(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
     """Return a request's priority and timeout in microseconds, each 0 where it has none.
 
     Raises:
@@ -42,7 +42,7 @@ def queue_wishes(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
     return priority, timeout_us
 
 
-def tensor_place(name: str, parameters: Mapping[str, InferParameter]) -> Place | None:
+def tensor_place(name: str, parameters: Mapping[str, InferParameter]) -> MemorySlice | None:
     """Return where in shared memory an input or output stands, None if it travels in the message.
 
     Raises:
@@ -56,7 +56,7 @@ def tensor_place(name: str, parameters: Mapping[str, InferParameter]) -> Place |
             f"tensor {name!r} should have the parameters 'shared_memory_region', as string_param, and "
             "'shared_memory_byte_size' to be in shared memory"
         )
-    return Place(
+    return MemorySlice(
         region.string_param,
         _optional_count(parameters, "shared_memory_offset"),
         _optional_count(parameters, "shared_memory_byte_size"),

@@ -16,7 +16,7 @@ from trtnode.protos import ModelInferRequest, ModelInferResponse
 from trtnode.serving.protocol import tensors, wire_format
 from trtnode.serving.protocol.classification import classified
 from trtnode.serving.protocol.element_bounds import check_answer
-from trtnode.serving.protocol.parameters import queue_wishes
+from trtnode.serving.protocol.parameters import queue_options
 from trtnode.serving.protocol.shared_memory import SharedMemory, Window
 from trtnode.serving.protocol.wire_signature import BOOL, WireSignature, WireTensor
 
@@ -178,12 +178,12 @@ class RequestCache:
     def _read(
         self, request: ModelInferRequest, raw: Sequence[bytes | memoryview], memory: SharedMemory
     ) -> ParsedRequest:
-        priority, timeout_us = queue_wishes(request.parameters)
+        priority, timeout_us = queue_options(request.parameters)
         feeds = tensors.read_inputs(request, raw, self.signature, memory)
-        wishes = [(output.name, output.parameters) for output in request.outputs[:]]
-        windows = tensors.output_windows(wishes, memory)
-        outputs = self.signature.select([name for name, _ in wishes])
-        return ParsedRequest(feeds, outputs, windows, priority, timeout_us, tensors.class_counts(wishes))
+        requested = [(output.name, output.parameters) for output in request.outputs[:]]
+        windows = tensors.output_windows(requested, memory)
+        outputs = self.signature.select([name for name, _ in requested])
+        return ParsedRequest(feeds, outputs, windows, priority, timeout_us, tensors.class_counts(requested))
 
     def _is_plain(self, request: ModelInferRequest) -> bool:
         """Return whether nothing but sizes is to be checked of the next request of this template."""

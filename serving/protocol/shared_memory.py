@@ -37,7 +37,7 @@ COUNTED_BYTES = 64 << 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class MemorySlice:
     """The place of a tensor in shared memory.
 
     Attributes:
@@ -60,7 +60,7 @@ class Window:
         region: What it is a part of.
     """
 
-    place: Place
+    place: MemorySlice
     region: Region
 
     def write(self, array: np.ndarray) -> None:
@@ -95,7 +95,7 @@ class Region:
     def __post_init__(self) -> None:
         weakref.finalize(self, os.close, self.descriptor).atexit = False
 
-    def check(self, place: Place) -> None:
+    def check(self, place: MemorySlice) -> None:
         """Check that a part is inside the region, and that its object hasn't shrunk.
 
         Raises:
@@ -110,7 +110,7 @@ class Region:
         if os.fstat(self.descriptor).st_size < self.offset + end:
             raise self._shrunk()
 
-    def read(self, place: Place) -> np.ndarray:
+    def read(self, place: MemorySlice) -> np.ndarray:
         """Return a copy of a part, as bytes that nobody writes.
 
         Raises:
@@ -283,7 +283,7 @@ class SharedMemory:
         owner = self._known_owner()
         return [self._table.find(owner, name)] if name else self._table.regions(owner)
 
-    def read(self, place: Place) -> memoryview:
+    def read(self, place: MemorySlice) -> memoryview:
         """Return a copy of an input's bytes.
 
         Raises:
@@ -305,7 +305,7 @@ class SharedMemory:
         weakref.finalize(copy, self._table.forget_copy, size)
         return copy.data
 
-    def open(self, place: Place) -> Window:
+    def open(self, place: MemorySlice) -> Window:
         """Return the place of an output.
 
         Raises:
@@ -316,7 +316,7 @@ class SharedMemory:
         """
         return Window(place, self._find(place))
 
-    def _find(self, place: Place) -> Region:
+    def _find(self, place: MemorySlice) -> Region:
         self._table.check_allowed()
         region = self._table.find(self._known_owner(), place.region)
         region.check(place)

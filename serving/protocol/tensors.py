@@ -99,12 +99,12 @@ def declared_input(
 
 
 def output_windows(
-    wishes: Iterable[tuple[str, Mapping[str, InferParameter]]], memory: SharedMemory
+    requested: Iterable[tuple[str, Mapping[str, InferParameter]]], memory: SharedMemory
 ) -> dict[str, Window]:
     """Return the shared memory of the outputs that go there, by name.
 
     Args:
-        wishes: Name and parameters of each output that the request names.
+        requested: Name and parameters of each output that the request names.
         memory: The regions.
 
     Raises:
@@ -113,23 +113,23 @@ def output_windows(
         UnsupportedError: Shared memory is off.
     """
     windows = {}
-    for name, parameters in wishes:
+    for name, parameters in requested:
         place = tensor_place(name, parameters) if parameters else None
         if place is not None:
             windows[name] = memory.open(place)
     return windows
 
 
-def class_counts(wishes: Iterable[tuple[str, Mapping[str, InferParameter]]]) -> dict[str, int]:
+def class_counts(requested: Iterable[tuple[str, Mapping[str, InferParameter]]]) -> dict[str, int]:
     """Return how many classes are wanted of each output that is wanted as a classification.
 
     Args:
-        wishes: Name and parameters of each output that the request names.
+        requested: Name and parameters of each output that the request names.
 
     Raises:
         InvalidRequestError: A number isn't one from 1, or the classes should go to shared memory.
     """
-    counts = {name: class_count(name, parameters) for name, parameters in wishes if parameters}
+    counts = {name: class_count(name, parameters) for name, parameters in requested if parameters}
     return {name: count for name, count in counts.items() if count}
 
 

@@ -19,7 +19,7 @@ from trtnode.protos import (
     ServerReadyResponse,
 )
 from trtnode.serving.errors import NotFoundError, UnavailableError, UnreadableMessageError, UnsupportedError
-from trtnode.serving.grpc.codec import UNREADABLE, parser_of
+from trtnode.serving.grpc.rpc import UNREADABLE, parser_of
 from trtnode.serving.ray_serve.messages import Caller, Failure, HttpAnswer, HttpRequest, Reply
 from trtnode.serving.ray_serve.state import ClusterState
 from trtnode.serving.security.authorization import MODEL_FIELDS

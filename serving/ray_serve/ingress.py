@@ -14,19 +14,18 @@ from starlette.responses import Response
 
 from trtnode.protos import ModelInferRequest
 from trtnode.serving.errors import ServingError, TooLargeError, UnavailableError
-from trtnode.serving.grpc.codec import parser_of
+from trtnode.serving.grpc.rpc import parser_of
 from trtnode.serving.grpc.streams import MAX_PENDING, streamed, streamed_error
 from trtnode.serving.ray_serve.cluster import Cluster, read_request
 from trtnode.serving.ray_serve.http_app import ClusterHttpApp, response_of
 from trtnode.serving.ray_serve.messages import Caller, Failure, HttpRequest, Reply, ask
-from trtnode.serving.ray_serve.proxy_methods import UNARY_RPCS
 from trtnode.serving.ray_serve.replica import write_logs
 from trtnode.serving.ray_serve.state import FRESH_S, ClusterState
 from trtnode.serving.rest.ops import PROBES
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.security.authorization import READING_TOO, Authorizer
 from trtnode.serving.security.tokens import Tokens
-from trtnode.serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC
+from trtnode.serving.service.rpc_table import INFER_RPC, SERVICE_NAME, STREAM_RPC, UNARY_RPCS
 from trtnode.serving.service.status import status_of
 from trtnode.serving.telemetry.metrics import Metrics
 
@@ -133,12 +132,12 @@ class Ingress:
     async def Watch(self, message: bytes, grpc_context: Any) -> AsyncIterator[Message]:  # noqa: ARG002, N802
         """Tell a watcher the status of a service, and each change of it."""
         known = HealthCheckRequest.FromString(message).service in ("", SERVICE_NAME)
-        told = b""
+        sent = b""
         while True:
             status = await self._health() if known else _status("SERVICE_UNKNOWN")
-            if status != told:
+            if status != sent:
                 yield Message(status)
-                told = status
+                sent = status
             await asyncio.sleep(FRESH_S)
 
     async def _health(self) -> bytes:

@@ -1,4 +1,4 @@
-"""The metrics of a cluster: those of all replicas, told apart by a label."""
+"""The metrics of a cluster: those of all replicas, distinguished by a label."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from trtnode.serving.workers.merged_metrics import Families, merged
 
 REPLICA = "replica"
-"""The label that tells replicas apart."""
+"""The label that distinguishes replicas."""
 
 
 def labelled(families: Iterable[prometheus_client.Metric], replica: str) -> Families:

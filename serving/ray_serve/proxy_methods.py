@@ -7,15 +7,12 @@ from typing import Any
 import grpc
 
 from trtnode.serving.grpc.health import SERVICE_NAME as HEALTH_SERVICE
-from trtnode.serving.service.rpc_table import POOLS, SERVICE_NAME, STREAM_RPC
+from trtnode.serving.service.rpc_table import SERVICE_NAME, STREAM_RPC, UNARY_RPCS
 
 ADDED = "trtnode.serving.ray_serve.proxy_methods:add_to_server"
 """The import path that Ray's proxies find the RPCs by."""
 
 HEALTH_CHECK, HEALTH_WATCH = "Check", "Watch"
-
-UNARY_RPCS = tuple(rpc for rpc in POOLS if rpc != STREAM_RPC)
-"""All RPCs of the inference service but its stream."""
 
 
 def add_to_server(servicer: Any, server: Any) -> None:

@@ -8,7 +8,6 @@ import os
 import threading
 from concurrent.futures import Future
 
-import grpc
 from ray import serve
 
 from trtnode.serving.errors import ModelLoadFailedError
@@ -18,35 +17,12 @@ from trtnode.serving.ray_serve.messages import Caller, Failure, HttpAnswer, Http
 from trtnode.serving.ray_serve.metrics import labelled
 from trtnode.serving.rest.app import HttpApp
 from trtnode.serving.schema.server import ServableConfig
-from trtnode.serving.service.call import Call
+from trtnode.serving.service.call import Call, FutureWriter
 from trtnode.serving.service.host import ModelHost
 from trtnode.serving.telemetry import logs
 from trtnode.serving.workers.merged_metrics import Families
 
 logger = logging.getLogger(__name__)
-
-
-class ReplicaCall(Call):
-    """A call that came through the ingress."""
-
-    __slots__ = ("answer",)
-
-    def __init__(self, caller: Caller) -> None:
-        super().__init__(*caller)
-        self.answer: Future[Reply] = Future()
-
-    def reply(self, response: bytes) -> None:
-        """Answer the client."""
-        self._end(response)
-
-    def fail(self, code: grpc.StatusCode, details: str) -> None:
-        """Tell the client that its request failed."""
-        self.set_code(code)
-        self._end(Failure(code.name, details))
-
-    def _end(self, reply: Reply) -> None:
-        if self.answer.set_running_or_notify_cancel():
-            self.answer.set_result(reply)
 
 
 class ModelReplica:
@@ -75,12 +51,14 @@ class ModelReplica:
             message: Its request.
             caller: Who has been let in by the ingress.
         """
-        call = ReplicaCall(caller)
+        writer = FutureWriter(lambda code, details: Failure(code.name, details))
+        call = Call(writer, *caller)
         self._rpcs[rpc].take(call, message)
-        if call.answer.done():
-            return call.answer.result()
+        answer: Future[Reply] = writer.answer
+        if answer.done():
+            return answer.result()
         try:
-            return await asyncio.wrap_future(call.answer)
+            return await asyncio.wrap_future(answer)
         except asyncio.CancelledError:
             call.leave()
             raise

@@ -19,11 +19,12 @@ from trtnode.serving.models.loader import engine_cache
 from trtnode.serving.pages.served_explanation import Explanations
 from trtnode.serving.pages.status_page import Facts, render_status_page, server_facts
 from trtnode.serving.rest.body import read_body
-from trtnode.serving.rest.inference import RestCall, infer, peer_of, unless_gone
+from trtnode.serving.rest.inference import error_answer, infer, peer_of, unless_gone
 from trtnode.serving.rest.ops import NOT_STORED, OpsApp
 from trtnode.serving.rest.routes import EXPLANATIONS, INFERENCE, METHODS, STATUS, STATUS_PAGES, RestMethod
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.security.tokens import Grant
+from trtnode.serving.service.call import Call, FutureWriter
 from trtnode.serving.service.host import ModelHost
 from trtnode.serving.service.rpc_table import INFER_RPC, pool_of
 from trtnode.serving.telemetry.prometheus import exposition
@@ -89,15 +90,16 @@ class HttpApp(OpsApp):
             status, facts = method.write(rpc(message, grant))
             return JSONResponse(facts, status)
 
-        def work(message: Any, grant: Grant, call: RestCall) -> Any:
+        def work(message: Any, grant: Grant, call: Call, writer: FutureWriter) -> Any:
             self._authorizer.check_request(grant, method.rpc, message)
             call.answer_rpc(method.rpc, message, lambda: respond(message, grant))
-            return call.answer.result()
+            return writer.answer.result()
 
         async def handle(request: Request, grant: Grant) -> Response:
             body = await read_body(request, self._max_bytes)
-            names, call = request.path_params, RestCall(peer_of(request))
-            answered = pool.call(lambda: work(method.read(names, body.unpacked()), grant, call))
+            names, writer = request.path_params, FutureWriter(error_answer)
+            call = Call(writer, peer_of(request))
+            answered = pool.call(lambda: work(method.read(names, body.unpacked()), grant, call, writer))
             return await unless_gone(asyncio.wrap_future(answered), request.receive, call.leave)
 
         return self.guarded(method.rpc, handle)

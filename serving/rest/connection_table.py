@@ -1,4 +1,4 @@
-"""The open connections of the HTTP port, and which of them gives way when there are too many."""
+"""The open connections of the HTTP port, and which is closed first when there are too many."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from typing import Protocol
 
 FRESH_S = 1.0
-"""A header that has been incomplete for less may be on its way: other connections give way before it."""
+"""A header that has been incomplete for less may be on its way: other connections are closed before it."""
 
 
 class Phase(enum.IntEnum):
-    """The event that a connection waits for. Connections give way in this order; those of the last phase never do."""
+    """The event that a connection waits for. They are closed in this order; those of the last phase never are."""
 
     HEADER = 0
     """For the rest of a header, or the client has its answer and sends on."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -15,14 +14,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from trtnode.serving.protocol.classification import classified
-from trtnode.serving.protocol.parameters import queue_wishes
+from trtnode.serving.protocol.parameters import queue_options
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import SharedMemory
 from trtnode.serving.rest.body import JSON_LENGTH, Body, read_body
 from trtnode.serving.rest.json_messages import infer_parameters
 from trtnode.serving.rest.tensors import OutputFormats, parse_request, raw_request, read_inputs, write_outputs
 from trtnode.serving.security.tokens import Grant
-from trtnode.serving.service.call import Call
+from trtnode.serving.service.call import Call, FutureWriter
 from trtnode.serving.service.inference import Inference
 from trtnode.serving.service.inference_service import InferenceService
 from trtnode.serving.service.status import HTTP_STATUSES
@@ -33,35 +32,12 @@ JOINED_BYTES = 1 << 16
 Result = TypeVar("Result")
 
 
-class RestCall(Call):
-    """A request over HTTP.
-
-    Attributes:
-        answer: The response or the error, in the future.
-    """
-
-    __slots__ = ("answer",)
-
-    def __init__(self, peer: str, metadata: Iterable[tuple[str, str | bytes]] = ()) -> None:
-        super().__init__(peer, metadata)
-        self.answer: Future[Any] = Future()
-
-    def reply(self, response: Any) -> None:
-        """Answer the client."""
-        if self.answer.set_running_or_notify_cancel():
-            self.answer.set_result(response)
-
-    def fail(self, code: grpc.StatusCode, details: str) -> None:
-        """Tell the client that its request failed."""
-        self.reply(error_answer(code, details))
-
-
 class RestInference(Inference):
     """An inference request and its response as HTTP bodies; see ``Inference``."""
 
     __slots__ = ("_body", "_formats")
 
-    def __init__(self, call: RestCall, model_name: str, model_version: str, body: Body) -> None:
+    def __init__(self, call: Call, model_name: str, model_version: str, body: Body) -> None:
         super().__init__(call, model_name, model_version)
         self._body = body
         self._formats: OutputFormats
@@ -74,7 +50,7 @@ class RestInference(Inference):
         else:
             request, binary = raw_request(binary, cache.signature, is_batched=cache.is_batched)
         self.id = request.id or ""
-        priority, timeout_us = queue_wishes(infer_parameters(request.parameters))
+        priority, timeout_us = queue_options(infer_parameters(request.parameters))
         feeds = read_inputs(request, binary, cache.signature, memory)
         outputs = cache.signature.select(request.output_names)
         self._formats = formats = OutputFormats.of(request, outputs, memory)
@@ -136,10 +112,11 @@ async def infer(service: InferenceService, max_bytes: int, request: Request, gra
     """
     body = await read_body(request, max_bytes)
     names = request.path_params
-    call = RestCall(peer_of(request), request.headers.items())
+    writer = FutureWriter(error_answer)
+    call = Call(writer, peer_of(request), request.headers.items())
     call.grant = grant
     service.accept(RestInference(call, names["model"], names.get("version", ""), body))
-    return await unless_gone(asyncio.wrap_future(call.answer), request.receive, call.leave)
+    return await unless_gone(asyncio.wrap_future(writer.answer), request.receive, call.leave)
 
 
 def peer_of(request: Request) -> str:

@@ -16,7 +16,7 @@ from trtnode.serving.security.tls import Certificates
 logger = logging.getLogger(__name__)
 
 READER_TIMEOUT_S = 60
-"""The longest time that a client may take nothing of an answer; the system then ends the connection."""
+"""The longest time that a client may read nothing of an answer; the system then ends the connection."""
 
 
 class HttpServer:

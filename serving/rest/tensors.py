@@ -191,7 +191,7 @@ class OutputFormats:
 
     @classmethod
     def of(cls, request: RestRequest, outputs: Sequence[WireTensor], memory: SharedMemory) -> OutputFormats:
-        """Read the wishes.
+        """Read the requested.
 
         Args:
             request: The JSON.
@@ -204,10 +204,10 @@ class OutputFormats:
             UnsupportedError: Shared memory is off.
         """
         named = request.outputs or ()
-        wishes = {output.name: infer_parameters(output.parameters) for output in named}
+        requested = {output.name: infer_parameters(output.parameters) for output in named}
         default = _flag(request.parameters, "binary_data_output", default=False)
         asked = {one.name: _flag(one.parameters, "binary_data", default=default) for one in named}
-        windows, classes = output_windows(wishes.items(), memory), class_counts(wishes.items())
+        windows, classes = output_windows(requested.items(), memory), class_counts(requested.items())
         raw = frozenset(one.name for one in outputs if one.name not in windows and asked.get(one.name, default))
         for tensor in outputs:
             if tensor.datatype.contents is None and tensor.name not in (raw | windows.keys() | classes.keys()):

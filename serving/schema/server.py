@@ -95,8 +95,8 @@ class LimitsConfig(Section):
     streams: Count = 64
     """Inference streams (ModelStreamInfer) that are open at a time; further ones are refused."""
     stream_buffer_mb: Mebibytes = 64
-    """Answers that gRPC clients haven't taken, in MiB over all of them; where there are more, calls end whose clients
-    take nothing. So do those of a client that takes nothing for a minute."""
+    """Response backlog of gRPC: responses that clients haven't read, in MiB over all of them. Beyond it, calls whose
+    clients stopped reading are cancelled; so is, within it, a call whose client reads nothing for a minute."""
     shared_memory_mb: Mebibytes = 1024
     """Shared memory that clients may register, in MiB; so much may also be in copies of inputs from there."""
     http_connections: Count = 512

@@ -92,10 +92,9 @@ class ModelHost:
 
     def drain(self, grace_s: float) -> bool:
         """Become not ready, refuse new requests, and wait for those in flight; return False if that takes longer."""
-        self.service.draining = True
-        self.update_readiness()
         pool = self.pools.inference
-        pool.draining = True
+        self.service.draining = pool.draining = True
+        self.update_readiness()  # after that: who hears of it may send a request at once
         drained = pool.wait_idle(grace_s)
         if not drained:
             logger.warning("%d requests are cut off: they did not finish within %g s", pool.in_flight, grace_s)

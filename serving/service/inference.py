@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import functools
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trtnode.engines.errors import InvalidInputError
-from trtnode.serving.batching.queued_request import Outcome
+from trtnode.serving.batching.queued_request import Result
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError, InvalidRequestError
 from trtnode.serving.models.servable import Servable
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import RegionTable, SharedMemory
 from trtnode.serving.service.call import Call
-from trtnode.serving.service.status import failure_reason, status_of
+from trtnode.serving.service.status import failure_reason
 from trtnode.serving.telemetry import logs
 from trtnode.serving.telemetry.request_stats import Durations
 from trtnode.serving.threads.request_pool import RequestPool
@@ -39,12 +38,11 @@ class Inference(abc.ABC):
         model_name: As the client names it.
         model_version: Decimal; empty for the preferred one.
         id: As the client chose it; known at the latest once the request is read.
-        size: See ``Call``.
     """
 
     __slots__ = (
         "_began_ns", "_busy_ns", "_cache", "_durations", "_pool", "_request", "_servable", "_trace",
-        "call", "id", "model_name", "model_version", "size",
+        "call", "id", "model_name", "model_version",
     )  # fmt: skip
 
     def __init__(self, call: Call, model_name: str, model_version: str, identity: str = "") -> None:
@@ -52,7 +50,6 @@ class Inference(abc.ABC):
         self.model_name = model_name
         self.model_version = model_version
         self.id = identity
-        self.size = call.size
         self._began_ns = time.perf_counter_ns()
         self._trace: RequestTrace | None = None
         self._durations: Durations
@@ -109,7 +106,7 @@ class Inference(abc.ABC):
         self._pool = pool
         pool.enter()
         try:
-            if servable.answers_at_once(self.size):
+            if servable.runs_inline(self.call.size):
                 self._run(memory, tracing)
             else:
                 self.call.watch()
@@ -121,10 +118,10 @@ class Inference(abc.ABC):
         """Read the request, and have the model run."""
         before = logs.CURRENT_REQUEST.set(self)
         servable, call = self._servable, self.call
-        trace = self._trace = tracing.begin(call.invocation_metadata) if tracing is not None else None
+        trace = self._trace = tracing.begin(call.metadata) if tracing is not None else None
         began_ns = self._began_ns = time.perf_counter_ns()
         durations = self._durations = Durations(traced=trace is not None)
-        self._busy_ns = time.thread_time_ns() if servable.brevity.is_doubtful else 0
+        self._busy_ns = time.thread_time_ns() if servable.inline.is_doubtful else 0
         try:
             if call.has_left:
                 raise CancelledRequestError
@@ -141,7 +138,7 @@ class Inference(abc.ABC):
         finally:
             logs.CURRENT_REQUEST.reset(before)
 
-    def _end(self, outcome: Outcome) -> None:
+    def _end(self, outcome: Result) -> None:
         """Write the response."""
         before = logs.CURRENT_REQUEST.set(self)
         try:
@@ -164,9 +161,10 @@ class Inference(abc.ABC):
         ended_ns = durations.ended_ns = time.perf_counter_ns()
         durations.compute_output, durations.total = ended_ns - ran_ns, ended_ns - self._began_ns
         servable.counts.add_success(durations)
-        if self.size and durations.alone and not durations.waited:
+        size = self.call.size
+        if size and durations.alone and not durations.waited:
             busy_ns = time.thread_time_ns() - self._busy_ns if self._busy_ns else 0
-            servable.brevity.note(self.size, durations.total, busy_ns)
+            servable.inline.note(size, durations.total, busy_ns)
         if self._trace is not None:
             self._trace.add_phase("write", ran_ns, ended_ns)
         return response
@@ -193,26 +191,17 @@ class Inference(abc.ABC):
 
     def _answer(self, error: BaseException | None, response: Any = None) -> None:
         """Send the response, or the error."""
-        try:
-            if error is None:
-                self._log()
-                self.call.reply(response)
-            else:
-                self._tell(error)
-        except Exception as unexpected:
-            self._tell(unexpected)
+        call, started_s = self.call, self._began_ns / 1e9
+        if error is None:
+            try:
+                logs.log_answer(call.rpc, call, started_s)
+                call.reply(response)
+            except Exception as unexpected:
+                error = unexpected
+        if error is not None:
+            call.fail_with(error, call.rpc, started_s)
+            _forget_frames(error)
         del self.call  # it leads to what waits for its client to leave, and that leads here
-
-    def _tell(self, error: BaseException) -> None:
-        code, details = status_of(error, self.call.rpc)
-        self.call.set_code(code)
-        self._log()
-        self.call.fail(code, details)
-        _forget_frames(error)
-
-    def _log(self) -> None:
-        if logs.logger.isEnabledFor(logging.DEBUG):
-            logs.log_answer(self.call.rpc, self.call, self._began_ns / 1e9)
 
 
 def _forget_frames(error: BaseException | None) -> None:

@@ -34,7 +34,7 @@ def model_config(servable: Servable) -> ModelConfig:
         max_batch_size=batching.max_batch_size if batching is not None else 0,
         input=[
             _described(inputs.get(tensor.name, ModelInput()), tensor, batched, tensor.name not in signature.required)
-            for tensor in servable.told_inputs()
+            for tensor in servable.required_inputs()
         ],
         output=[_described(outputs.get(tensor.name, ModelOutput()), tensor, batched) for tensor in signature.outputs],
         instance_group=origin.instance_group
@@ -50,13 +50,13 @@ def model_config(servable: Servable) -> ModelConfig:
 
 def _described(written: Tensor, tensor: WireTensor, batched: bool, optional: bool = False) -> Tensor:
     """Return an input or output as it is served, with what its configuration says besides."""
-    told = type(written)(name=tensor.name, data_type=_data_type(tensor.datatype), dims=_dims(tensor, batched))
-    if isinstance(told, ModelInput):
-        told.optional = optional
+    described = type(written)(name=tensor.name, data_type=_data_type(tensor.datatype), dims=_dims(tensor, batched))
+    if isinstance(described, ModelInput):
+        described.optional = optional
     for field in ("name", "data_type", "dims"):
         written.ClearField(field)
-    told.MergeFrom(written)
-    return told
+    described.MergeFrom(written)
+    return described
 
 
 def model_statistics(servable: Servable) -> ModelStatistics:

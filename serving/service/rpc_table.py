@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Mapping
 from typing import Any
 
 from trtnode import protos
@@ -15,62 +13,31 @@ _SERVICE = DESCRIPTOR.services_by_name["GRPCInferenceService"]
 SERVICE_NAME = _SERVICE.full_name
 INFER_RPC = "ModelInfer"
 STREAM_RPC = "ModelStreamInfer"
+LOAD_RPC = "RepositoryModelLoad"
+UNARY_RPCS = tuple(rpc for rpc in _SERVICE.methods_by_name if rpc != STREAM_RPC)
+
+BROADCAST_RPCS = frozenset({
+    LOAD_RPC, "RepositoryModelUnload", "RepositoryIndex", "ModelStatistics", "TraceSetting", "LogSettings",
+    "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister",
+    "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister",
+})  # fmt: skip
+"""RPCs whose effect or answer is about all processes that share a port."""
 
 Message = Any
 """The class of a protocol message."""
 
 
-class Pool(enum.StrEnum):
-    """The attributes of ``ThreadPools``, and the streams of the gRPC port."""
-
-    INFERENCE = "inference"
-    CONTROL = "control"
-    LOADING = "loading"
-    BROADCAST = "broadcast"
-    STREAMS = "streams"
-
-
-POOLS: Mapping[str, Pool] = {
-    INFER_RPC: Pool.INFERENCE,
-    STREAM_RPC: Pool.STREAMS,
-    "ServerLive": Pool.CONTROL,
-    "ServerReady": Pool.CONTROL,
-    "ServerMetadata": Pool.CONTROL,
-    "ModelReady": Pool.CONTROL,
-    "ModelMetadata": Pool.CONTROL,
-    "ModelConfig": Pool.CONTROL,
-    "ModelStatistics": Pool.BROADCAST,
-    "RepositoryIndex": Pool.BROADCAST,
-    "RepositoryModelLoad": Pool.LOADING,
-    "RepositoryModelUnload": Pool.BROADCAST,
-    "SystemSharedMemoryStatus": Pool.CONTROL,
-    "SystemSharedMemoryRegister": Pool.BROADCAST,
-    "SystemSharedMemoryUnregister": Pool.BROADCAST,
-    "CudaSharedMemoryStatus": Pool.CONTROL,
-    "CudaSharedMemoryRegister": Pool.BROADCAST,
-    "CudaSharedMemoryUnregister": Pool.BROADCAST,
-    "TraceSetting": Pool.BROADCAST,
-    "LogSettings": Pool.BROADCAST,
-}
-"""The pool of each RPC. In a server of one process nobody is waited for, so control answers those of broadcast."""
-
-BROADCAST_RPCS = frozenset({*(rpc for rpc, pool in POOLS.items() if pool is Pool.BROADCAST), "RepositoryModelLoad"})
-"""RPCs whose effect or answer is about all processes that share a port."""
-
-
 def pool_of(rpc: str, pools: ThreadPools, *, is_broadcast: bool) -> RequestPool:
-    """Return the pool that answers a unary RPC.
+    """Return the pool that answers a unary RPC but ModelInfer.
 
     Args:
         rpc: Name of the RPC.
         pools: Of this process.
         is_broadcast: Whether several processes share the port.
     """
-    pool = POOLS[rpc]
-    if pool is Pool.BROADCAST and not is_broadcast:
-        pool = Pool.CONTROL
-    chosen: RequestPool = getattr(pools, pool)
-    return chosen
+    if rpc == LOAD_RPC:
+        return pools.loading
+    return pools.broadcast if is_broadcast and rpc in BROADCAST_RPCS else pools.control
 
 
 def messages_of(rpc: str) -> tuple[Message, Message]:

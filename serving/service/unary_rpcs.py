@@ -102,7 +102,7 @@ class UnaryRpcs:
             "name": request.name,
             "versions": [one.version for one in versions if one.is_ready],
             "platform": servable.platform,
-            "inputs": _tensor_metadata(servable.told_inputs()),
+            "inputs": _tensor_metadata(servable.required_inputs()),
             "outputs": _tensor_metadata(outputs),
         }
 

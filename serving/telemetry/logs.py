@@ -42,9 +42,10 @@ def log_answer(rpc: str, context: Any, started: float) -> None:
         context: Of the request.
         started: When it began, as ``time.perf_counter`` counts.
     """
-    code = context.code()
-    milliseconds = 1000 * (time.perf_counter() - started)
-    logger.debug("%s of %s: %s in %.3f ms", rpc, context.peer(), code.name if code else "OK", milliseconds)
+    if logger.isEnabledFor(logging.DEBUG):
+        code = context.code.name if context.code else "OK"
+        milliseconds = 1000 * (time.perf_counter() - started)
+        logger.debug("%s of %s: %s in %.3f ms", rpc, context.peer(), code, milliseconds)
 
 
 def use_format(form: str, **facts: str) -> None:

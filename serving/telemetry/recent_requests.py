@@ -14,7 +14,7 @@ SLOTS = 360
 """An hour."""
 
 RECENT_SLOTS = 3
-"""The number of slots whose rate and latencies are told, with the one that is not over yet."""
+"""The number of slots whose rate and latencies are shown, with the one that is not over yet."""
 
 MOST_DETAIL = 300
 """Characters that are kept of an error's sentence."""

@@ -173,7 +173,7 @@ class ModelCounts:
         self.variants: Sequence[Mapping[str, Any]] = ()
         """The facts of each variant."""
         self.repeated_measurements = 0
-        """Loads that measured the engines again, because other programs had disturbed the measurement before."""
+        """Loads that measured the engines again, because the measurement before was noisy."""
         self._lock = threading.Lock()
         self._fresh: deque[Durations] = deque()
         self._success = 0

@@ -11,7 +11,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -27,8 +27,8 @@ SERVICE_NAME = "trtnode"
 FLUSH_S = 2.0
 """The longest time that the last spans may take to leave when the server stops."""
 
-Headers = Callable[[], Iterable[tuple[str, str | bytes]]]
-"""Gives the metadata, or the headers, that came with a request."""
+Headers = Iterable[tuple[str, str | bytes]]
+"""The metadata, or the headers, that came with a request."""
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 
@@ -62,7 +62,7 @@ class Tracing:
         """Begin the trace of a request that has just come; None if it isn't to be traced."""
         if not self.enabled:
             return None
-        carrier = {key: value for key, value in headers() if key in _PROPAGATOR.fields}
+        carrier = {key: value for key, value in headers if key in _PROPAGATOR.fields}
         if not carrier and next(self._count) % self.rate:
             return None
         span = self._tracer.start_span("infer", _PROPAGATOR.extract(carrier), kind=SpanKind.SERVER)

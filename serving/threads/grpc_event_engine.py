@@ -4,7 +4,7 @@ From grpcio 1.80 on, threads of an "event engine" read them and then wake the th
 Without it, that thread reads them itself, as it did before: a thread less to wake a request. A server answers more
 small requests that way.
 
-gRPC's core reads this from the environment when ``grpc`` is imported, and can be told in no other way.
+gRPC's core reads this from the environment when ``grpc`` is imported, and has no other switch.
 """
 
 from __future__ import annotations

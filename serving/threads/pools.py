@@ -1,8 +1,4 @@
-"""The thread pools that answer requests in one process. Both ports share them.
-
-Three more belong to the gRPC port alone, because a client can hold their threads as long as it likes: one for streams
-of requests (``grpc/streams``), one for reflection (``grpc/server``) and one for health watches (``grpc/health``).
-"""
+"""The thread pools that answer requests in one process. Both ports share them."""
 
 from __future__ import annotations
 
@@ -23,6 +19,7 @@ class ThreadPools:
         control: Answers all that takes a moment. It never waits, so that a probe is answered while all else is busy.
         loading: Loads models and explains them. That takes minutes, and starts threads of engines that need all cores.
         broadcast: Waits for other processes of the server, which takes seconds where one of them hangs.
+        unpacking: Reads compressed requests of gRPC, one at a time: a few kB may stand for all that one may have.
     """
 
     def __init__(self, instances: int, max_requests: int, cores: PortCores) -> None:
@@ -37,8 +34,9 @@ class ThreadPools:
         self.control = RequestPool(CONTROL_THREADS, settle=cores.settle)
         self.loading = RequestPool(LOADING_THREADS, settle=cores.leave)
         self.broadcast = RequestPool(BROADCAST_THREADS, settle=cores.settle)
+        self.unpacking = RequestPool(1, settle=cores.leave)
 
     def close(self) -> None:
         """Let the threads end, once the ports are closed."""
-        for pool in (self.inference, self.control, self.loading, self.broadcast):
+        for pool in (self.inference, self.control, self.loading, self.broadcast, self.unpacking):
             pool.close()

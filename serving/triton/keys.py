@@ -95,7 +95,7 @@ def _no_file(item: tuple[str, Any]) -> str | None:
 
 _FOLLOWED = Key(Effect.FOLLOWED)
 _RAGGED = Key(
-    Effect.REFUSED, "models of Triton pad by themselves; take it out, and set lengths of the model in a servable.yaml"
+    Effect.REFUSED, "ragged batching isn't supported; take it out, and set lengths of the model in a servable.yaml"
 )
 _ENGINE = Key(Effect.LOGGED, "is chosen by the engine")
 _ONE_ANSWER = "each request has one answer here; take it out"

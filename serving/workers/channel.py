@@ -29,7 +29,7 @@ class Channel:
 
         Args:
             connection: To the other process.
-            calls: By name. What the other end tells is called in order, and must not block; what it asks, in a thread
+            calls: By name. Notices of the other end are called in order, and must not block; its questions, in a thread
                 of its own.
         """
         self._connection = connection
@@ -40,7 +40,7 @@ class Channel:
         self._lock = threading.Lock()
         self._sending = threading.Lock()
 
-    def tell(self, name: str, *arguments: Any) -> None:
+    def notify(self, name: str, *arguments: Any) -> None:
         """Send a notice to the other end; it is lost if that end is gone."""
         self._send(name, None, arguments)
 

@@ -52,7 +52,7 @@ class WorkerHandle:
             config: What it serves, with the ports that all workers share.
             log_level: The lowest level that it logs.
             lock_file: A file that all workers have open.
-            calls: What it may ask and tell.
+            calls: Its questions and notices.
         """
         self.number = number
         self.joins = self.joined = self.settled = False
@@ -69,7 +69,7 @@ class WorkerHandle:
         return self.reasons or ([] if self.joined else ["it doesn't take requests yet"])
 
     def follow(self) -> tuple[str, str]:
-        """Take what it tells and asks until it has ended.
+        """Take its notices and questions until it has ended.
 
         Returns:
             How it ended: a word for metrics, and a sentence for the log.
@@ -92,7 +92,7 @@ class WorkerHandle:
         self._process.wait()
 
 
-_SILENT = "silent", f"gave no sign of life for {SILENCE_S:g} s"
+_SILENT = "silent", f"sent no heartbeat for {SILENCE_S:g} s"
 
 
 def _how(code: int) -> str:

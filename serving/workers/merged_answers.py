@@ -63,7 +63,7 @@ def merge_status(parts: Sequence[Facts], not_ready: Sequence[str]) -> Facts:
     """Return the facts of ``server_facts`` for several processes: counts added, states of the least ready.
 
     Args:
-        parts: What the workers tell; at least one.
+        parts: The facts of the workers; at least one.
         not_ready: What the server waits for, one line a reason.
     """
     same: dict[tuple[str, str], list[Facts]] = {}

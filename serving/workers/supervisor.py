@@ -214,7 +214,7 @@ class Supervisor(Stoppable):
             reasons = self._not_ready()
             if reasons != self._shown:
                 for worker in list(self._workers.values()):
-                    worker.channel.tell("server_not_ready", reasons)
+                    worker.channel.notify("server_not_ready", reasons)
                 self._shown = reasons
             if not (reasons or self._ready.is_set()):
                 logger.info("ready on %s:%d", self._config.server.grpc.host, self._config.server.grpc.port)

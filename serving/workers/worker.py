@@ -108,7 +108,7 @@ class Worker:
         """Tell the state of the models: each second, and when it changes."""
         service, loads = self._host.service, True
         while True:
-            self._channel.tell("beat", service.models_not_ready(), loads, self._host.failure())
+            self._channel.notify("beat", service.models_not_ready(), loads, self._host.failure())
             if self._changed.wait(BEAT_S):
                 self._changed.clear()
                 loads = any(servable.state is State.LOADING for servable in service.repository.known())

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from model_texts import clean, parse
 from plain_runtime import run
-from trtnode.partitioner.passes.rewrites.apply import Wishes, rewrite_model
+from trtnode.partitioner.passes.rewrites.apply import RewriteOptions, rewrite_model
 
 SHAPE = (2, 8, 6, 10)
 
@@ -46,10 +46,10 @@ def model_of(nodes: str, *, opset: int = 18, shape: Sequence[int | str] = SHAPE,
     return model
 
 
-def rewritten(model: onnx.ModelProto, engine: str, **wishes: object) -> tuple[onnx.ModelProto, list[str]]:
+def rewritten(model: onnx.ModelProto, engine: str, **rewriting: object) -> tuple[onnx.ModelProto, list[str]]:
     """The model with all that its engine would get, and the rules."""
     graph = clean(model).model
-    wanted = Wishes(engine=engine, **wishes)
+    wanted = RewriteOptions(engine=engine, **rewriting)
     done = rewrite_model(graph, wanted)
     return ir.to_proto(graph), [one.rule for one in done]
 

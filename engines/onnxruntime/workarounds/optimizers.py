@@ -28,7 +28,7 @@ def optimizer_options(source: pathlib.Path | onnx.ModelProto) -> dict[str, str]:
     Args:
         source: A file or a small model.
     """
-    model = model_with(source, ["DequantizeLinear", "QuantizeLinear", "If"])
+    model = model_with(source, ["DequantizeLinear", "QuantizeLinear", "If", "BatchNormalization"])
     if model is None:
         return {}
     names = [name for name, has_pattern in PATTERNS.items() if any(map(has_pattern, _scopes(model)))]
@@ -73,10 +73,21 @@ def nests_ifs(scope: onnx.GraphProto | onnx.FunctionProto, levels: int = 3) -> b
     return isinstance(scope, onnx.GraphProto) and any(nests_ifs(a.g, levels - 1) for i in ifs for a in i.attribute)
 
 
+def trains_normalizations(scope: onnx.GraphProto | onnx.FunctionProto) -> bool:
+    """Return whether a BatchNormalization is in training mode.
+
+    Its kernel writes new statistics over those that it is given, if nobody reads them. The optimizer makes one constant
+    of equal ones, so that the scale changes with the variance, and equal requests get unlike answers.
+    """
+    norms = [node for node in scope.node if node.op_type == "BatchNormalization"]
+    return any(a.name == "training_mode" and a.i for node in norms for a in node.attribute)
+
+
 PATTERNS: Mapping[str, Callable[[onnx.GraphProto | onnx.FunctionProto], bool]] = {
     "QDQPropagationTransformer": moves_dequantized_int32,
     "ReluQuantRewrite": quantizes_behind_relu,
     "ConstantFolding": nests_ifs,
+    "ConstantSharing": trains_normalizations,
 }
 """The pattern of each, in one graph or function."""
 

@@ -35,7 +35,7 @@ class Rewritten:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class RewriteOptions:
     """The rules that a model is to get.
 
     Attributes:
@@ -51,7 +51,7 @@ class Wishes:
         return [rule for rule in RULES if rule.name not in self.without and rule.helps(self.engine)]
 
 
-def rewrite_model(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
+def rewrite_model(model: ir.Model, rewriting: RewriteOptions) -> tuple[Rewritten, ...]:
     """Rewrite a cleaned model, in place, by the rules that pay in an engine or natively, and lose in neither.
 
     A graph that holds defaults of inputs stays as it is.
@@ -59,7 +59,7 @@ def rewrite_model(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
     Returns:
         The places, also kept with the graph: ``rewrites_of``.
     """
-    done = () if held_defaults(model.graph) else _apply(model, wishes)
+    done = () if held_defaults(model.graph) else _apply(model, rewriting)
     model.graph.meta[REWRITES] = done
     return done
 
@@ -70,21 +70,21 @@ def rewrites_of(graph: ir.Graph) -> tuple[Rewritten, ...]:
     return found
 
 
-def may_rewrite(model: ir.Model, wishes: Wishes) -> bool:
+def may_rewrite(model: ir.Model, rewriting: RewriteOptions) -> bool:
     """Return whether a model, cleaned or not, has the operators of a rule that pays for it."""
     held = {op.op_type for op in model.graph.all_nodes()} | {op.op_type for f in model.functions.values() for op in f}
-    return any(rule.fits(held) for rule in wishes.rules())
+    return any(rule.fits(held) for rule in rewriting.rules())
 
 
-def would_rewrite(graph: ir.Graph, wishes: Wishes) -> bool:
+def would_rewrite(graph: ir.Graph, rewriting: RewriteOptions) -> bool:
     """Return whether a cleaned graph has a place of a rule that pays for it; the graph isn't changed."""
-    return any(next(rule.find(graph), None) is not None for rule in wishes.rules())
+    return any(next(rule.find(graph), None) is not None for rule in rewriting.rules())
 
 
-def _apply(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
+def _apply(model: ir.Model, rewriting: RewriteOptions) -> tuple[Rewritten, ...]:
     done = []
     held = _op_types(model.graph)
-    for rule in wishes.rules():
+    for rule in rewriting.rules():
         names = []
         for place in rule.find(model.graph) if rule.fits(held) else ():
             names.append(place.name)
@@ -92,7 +92,7 @@ def _apply(model: ir.Model, wishes: Wishes) -> tuple[Rewritten, ...]:
         if names:
             held = _op_types(model.graph)
             logger.debug("%s: %d places", rule.name, len(names))
-            done.append(Rewritten(rule=rule.name, nodes=tuple(names), gain=rule.gains[wishes.engine]))
+            done.append(Rewritten(rule=rule.name, nodes=tuple(names), gain=rule.gains[rewriting.engine]))
     for settle in SETTLING if done else ():
         settle(model)
     return tuple(done)

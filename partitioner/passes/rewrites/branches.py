@@ -27,7 +27,7 @@ import onnx_ir as ir
 
 from trtnode.partitioner.model.values import ONNX_DOMAINS
 from trtnode.partitioner.passes.rewrites.patterns import array_in, is_closed, is_float32
-from trtnode.partitioner.passes.rewrites.replacement import Place, Writer
+from trtnode.partitioner.passes.rewrites.replacement import Replacement, Writer
 
 SUMS = ("Add", "Sum")
 
@@ -76,7 +76,7 @@ class _Kernel:
         return tuple(self.weights.shape[2:])
 
 
-def find_branches(op: ir.Node) -> Place | None:
+def find_branches(op: ir.Node) -> Replacement | None:
     """Find a sum of convolutions of one value that ends at a node."""
     if op.op_type not in SUMS or op.domain not in ONNX_DOMAINS or not is_float32(op.outputs[0]):
         return None
@@ -92,7 +92,7 @@ def find_branches(op: ir.Node) -> Place | None:
     return None
 
 
-def _place(source: ir.Value, sums: Sequence[ir.Node], branches: Sequence[_Branch]) -> Place | None:
+def _place(source: ir.Value, sums: Sequence[ir.Node], branches: Sequence[_Branch]) -> Replacement | None:
     nodes = tuple(dict.fromkeys([*sums, *(op for branch in branches for op in branch.nodes)]))
     merged = _merged(branches) if is_closed(nodes) else None
     if merged is None:
@@ -102,7 +102,7 @@ def _place(source: ir.Value, sums: Sequence[ir.Node], branches: Sequence[_Branch
         writer = Writer(nodes, "merged")
         writer.finish(_write(writer, source, merged, like=sums[0].outputs[0]))
 
-    return Place(nodes, apply)
+    return Replacement(nodes, apply)
 
 
 def _write(writer: Writer, source: ir.Value, kernel: _Kernel, *, like: ir.Value) -> ir.Value:

@@ -16,10 +16,10 @@ import onnx_ir as ir
 from trtnode.partitioner.model.new_values import new_names
 from trtnode.partitioner.model.values import ONNX_DOMAINS
 from trtnode.partitioner.passes.rewrites.patterns import array_in
-from trtnode.partitioner.passes.rewrites.replacement import Place
+from trtnode.partitioner.passes.rewrites.replacement import Replacement
 
 
-def find_constant_branches(graph: ir.Graph) -> Iterator[Place]:
+def find_constant_branches(graph: ir.Graph) -> Iterator[Replacement]:
     """Find each If of a constant condition. A place is to be applied at once."""
     pending = list(graph)
     while pending:
@@ -29,7 +29,7 @@ def find_constant_branches(graph: ir.Graph) -> Iterator[Place]:
             continue
         branch = op.attributes["then_branch" if np.all(condition) else "else_branch"].as_graph()
         pending[:0] = list(branch)
-        yield Place((op,), functools.partial(_inline, graph, op, branch))
+        yield Replacement((op,), functools.partial(_inline, graph, op, branch))
 
 
 def _inline(graph: ir.Graph, op: ir.Node, branch: ir.Graph) -> None:

@@ -32,7 +32,7 @@ from trtnode.partitioner.passes.rewrites.patterns import (
     is_float32,
     number_in,
 )
-from trtnode.partitioner.passes.rewrites.replacement import Place, Writer
+from trtnode.partitioner.passes.rewrites.replacement import Replacement, Writer
 
 X, EPSILON = Any("x"), Constant("epsilon")
 SCALE, BIAS = Constant("scale"), Constant("bias")
@@ -65,7 +65,7 @@ USUAL_LAYER_NORM = (_affine(_NORMALIZED[0]),)
 OTHER_LAYER_NORMS = tuple(map(_affine, _NORMALIZED[1:]))
 
 
-def find_layer_norm(op: ir.Node) -> Place | None:
+def find_layer_norm(op: ir.Node) -> Replacement | None:
     """Find a LayerNormalization over the last axis in a form that ONNX Runtime doesn't know.
 
     It becomes the operator, or the usual form where the opset has none.
@@ -73,12 +73,12 @@ def find_layer_norm(op: ir.Node) -> Place | None:
     return _last_axis(_find(op, OTHER_LAYER_NORMS))
 
 
-def find_usual_layer_norm(op: ir.Node) -> Place | None:
+def find_usual_layer_norm(op: ir.Node) -> Replacement | None:
     """Find a LayerNormalization over the last axis in the usual form, where the opset has the operator."""
     return _last_axis(_find(op, USUAL_LAYER_NORM)) if _has_layer_norm(op) else None
 
 
-def find_unscaled_layer_norm(op: ir.Node) -> Place | None:
+def find_unscaled_layer_norm(op: ir.Node) -> Replacement | None:
     """Find d/√(v + ε) over the last axis that no constants scale. ONNX Runtime knows it with ones and zeros alone."""
     found = _find(op, _NORMALIZED)
     return None if found is None or any(map(_scales, op.outputs[0].consumers())) else _last_axis(found)
@@ -92,7 +92,7 @@ def _find(op: ir.Node, patterns: Sequence[Call]) -> Found | None:
     return found if fits else None
 
 
-def _last_axis(found: Found | None) -> Place | None:
+def _last_axis(found: Found | None) -> Replacement | None:
     if found is None or not is_float32(found.values["x"]) or number_in(found.values["epsilon"]) is None:
         return None
     axis, size = _rank(found.values["x"]) - 1, _last(found)
@@ -100,7 +100,7 @@ def _last_axis(found: Found | None) -> Place | None:
     if _axis(found) != axis or scale is None or bias is None or not 0 < scale.size == bias.size == size:
         return None
     write = _write_layer_norm if _has_layer_norm(found.root) else _write_usual_layer_norm
-    return Place(found.nodes, lambda: write(found, scale, bias))
+    return Replacement(found.nodes, lambda: write(found, scale, bias))
 
 
 def _write_layer_norm(found: Found, scale: np.ndarray, bias: np.ndarray) -> None:
@@ -195,7 +195,7 @@ HARD_SWISH = tuple(
 )
 
 
-def find_hard_swish(op: ir.Node) -> Place | None:
+def find_hard_swish(op: ir.Node) -> Replacement | None:
     """Find HardSwish by Clip."""
     found = _find(op, HARD_SWISH)
     if found is None or not _clips_at_six(found) or not is_float32(x := found.values["x"]):
@@ -208,10 +208,10 @@ def find_hard_swish(op: ir.Node) -> Place | None:
         else:
             writer.finish(writer.call("Mul", x, writer.call("HardSigmoid", x, alpha=1 / 6, beta=0.5)))
 
-    return Place(found.nodes, apply)
+    return Replacement(found.nodes, apply)
 
 
-def find_hard_sigmoid(op: ir.Node) -> Place | None:
+def find_hard_sigmoid(op: ir.Node) -> Replacement | None:
     """Find HardSigmoid by Clip."""
     found = _find(op, HARD_SIGMOID)
     if found is None or not _clips_at_six(found) or not is_float32(found.values["x"]):
@@ -221,7 +221,7 @@ def find_hard_sigmoid(op: ir.Node) -> Place | None:
         writer = Writer(found.nodes, "hard_sigmoid")
         writer.finish(writer.call("HardSigmoid", found.values["x"], alpha=1 / 6, beta=0.5))
 
-    return Place(found.nodes, apply)
+    return Replacement(found.nodes, apply)
 
 
 def _clips_at_six(found: Found) -> bool:

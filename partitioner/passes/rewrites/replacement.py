@@ -13,8 +13,8 @@ from trtnode.partitioner.model.new_values import add_constant, new_names
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
-    """A place where a rule applies.
+class Replacement:
+    """Nodes that a rule replaces.
 
     Attributes:
         nodes: The nodes that go; the one whose result stays comes first.

@@ -24,7 +24,7 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.partitioner.model.values import ONNX_DOMAINS, Dimension, dimensions
-from trtnode.partitioner.passes.rewrites.replacement import Place, Writer
+from trtnode.partitioner.passes.rewrites.replacement import Replacement, Writer
 
 VIEWS = ("Squeeze", "Unsqueeze", "Flatten", "Reshape")
 
@@ -33,7 +33,7 @@ FIRST_RESHAPE_WITH_INPUT = 5
 Sizes = Sequence[Dimension]
 
 
-def find_reshapes(graph: ir.Graph) -> Iterator[Place]:
+def find_reshapes(graph: ir.Graph) -> Iterator[Replacement]:
     """Find the last node of each such chain first. What nobody reads any more is left to be removed."""
     for op in reversed(list(graph)):
         place = _place(op) if _moves_nothing(op) and _is_read(op.outputs[0]) else None
@@ -41,13 +41,13 @@ def find_reshapes(graph: ir.Graph) -> Iterator[Place]:
             yield place
 
 
-def _place(op: ir.Node) -> Place | None:
+def _place(op: ir.Node) -> Replacement | None:
     chain, source = _chain(op)
     result = op.outputs[0]
     if not _always_runs(op) and not _is_checked_anew(op, result):
         return None
     if _same_shape(chain, source, result) and not result.is_graph_output():
-        return Place((op,), lambda: _pass_on(op, source))
+        return Replacement((op,), lambda: _pass_on(op, source))
     shape = _shape_of(result)
     opset = 0 if op.graph is None else op.graph.opset_imports.get("", 0)
     if len(chain) < 2 or shape is None or opset < FIRST_RESHAPE_WITH_INPUT:
@@ -57,7 +57,7 @@ def _place(op: ir.Node) -> Place | None:
         writer = Writer((op,), "reshaped")
         writer.finish(writer.call("Reshape", source, writer.constant(shape, ir.DataType.INT64), like=result))
 
-    return Place((op,), apply)
+    return Replacement((op,), apply)
 
 
 def _pass_on(op: ir.Node, source: ir.Value) -> None:

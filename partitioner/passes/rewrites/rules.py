@@ -22,7 +22,7 @@ from trtnode.partitioner.passes.rewrites.operators import (
     find_unscaled_layer_norm,
     find_usual_layer_norm,
 )
-from trtnode.partitioner.passes.rewrites.replacement import Place
+from trtnode.partitioner.passes.rewrites.replacement import Replacement
 from trtnode.partitioner.passes.rewrites.reshapes import find_reshapes
 
 NATIVE, OPENVINO, TENSORRT, TENSORRT_RTX = "native", "openvino", "tensorrt", "tensorrt-rtx"
@@ -54,7 +54,7 @@ class Rule:
     """
 
     name: str
-    find: Callable[[ir.Graph], Iterator[Place]]
+    find: Callable[[ir.Graph], Iterator[Replacement]]
     gains: Mapping[str, Gain]
     needs: tuple[frozenset[str], ...]
     opens: bool = False
@@ -76,10 +76,10 @@ class Rule:
         return pays and {engine, NATIVE} <= self.gains.keys()
 
 
-def _each(find: Callable[[ir.Node], Place | None]) -> Callable[[ir.Graph], Iterator[Place]]:
+def _each(find: Callable[[ir.Node], Replacement | None]) -> Callable[[ir.Graph], Iterator[Replacement]]:
     """Look at each node that is still there, the last one first, so that the largest place is found first."""
 
-    def places(graph: ir.Graph) -> Iterator[Place]:
+    def places(graph: ir.Graph) -> Iterator[Replacement]:
         for op in reversed(list(graph)):
             place = find(op) if op.graph is graph else None
             if place is not None:

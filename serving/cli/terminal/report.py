@@ -246,29 +246,29 @@ def _speed(report: Report) -> str:
 
 
 def measured(report: Report) -> Iterator[str]:
-    """Yield the verdict of the measurement, if there was one, and the times that it doesn't name. Each stands once."""
+    """Yield the verdict of the measurement, if there was one, and the times that it doesn't name, each once."""
     tuning = report.tuning
     if tuning is None:
         return
     chosen = tuning["chosen"]
     times = measured_times(tuning)
     native = times.pop(NO_ENGINE, math.nan)
-    told = chosen if chosen in times else min(times, key=times.__getitem__, default="")
-    time = times.pop(told, None)
+    best = chosen if chosen in times else min(times, key=times.__getitem__, default="")
+    time = times.pop(best, None)
     if time is None:
         yield f"Not faster, measured here: {milliseconds(native)} natively. No engine is kept."
     elif math.isnan(native):
-        yield f"Measured here: {milliseconds(time)} with {told}."
+        yield f"Measured here: {milliseconds(time)} with {best}."
     else:
         gains, left_out = time < native, chosen == NO_ENGINE
         faster = "Not faster" if not gains else "Not clearly faster" if left_out else "Faster"
         ratio = f", {_times(native / time, tuning)}" if gains and not left_out else ""
         kept = " No engine is kept." if left_out else "" if gains else " They are kept all the same."
-        with_engines = f"{milliseconds(time)} with {'engines' if told == ALL_ENGINES else told}"
+        with_engines = f"{milliseconds(time)} with {'engines' if best == ALL_ENGINES else best}"
         yield f"{faster}, measured here{ratio}: {with_engines} instead of {milliseconds(native)} natively.{kept}"
     yield from _remembered(tuning)
     if is_provisional(tuning):
-        yield "Other programs disturbed the measurement, so this is for now: compile again at a quieter time."
+        yield "Noisy measurement, so this choice is provisional: compile again when the machine is less busy."
     if times:
         yield f"Also measured: {', '.join(f'{name} {milliseconds(ms)}' for name, ms in times.items())}."
 

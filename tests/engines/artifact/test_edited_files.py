@@ -33,7 +33,7 @@ FEEDS = {"x": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)}
 TUNING = {
     "candidates": [{"name": "all native", "p50_ms": 1.5, "segments": ["segment_0"]}],
     "chosen": "all native",
-    "sureness": "likely",
+    "confidence": "likely",
 }
 """Figures as a measurement leaves them."""
 

@@ -1,4 +1,4 @@
-"""A segment that is refused loses the nodes that are to blame, not its engine."""
+"""A segment that is refused loses the nodes that cause it, not its engine."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_search_that_costs_too_much_blames_what_is_left(budget: Budget, workshop
 
     assert 3 in {position for position, *_ in found.culprits}
     assert len(found.culprits) in (4, 8)
-    assert all("is to blame was not searched any further." in detail for _, detail, _ in found.culprits)
+    assert all("causes it was not searched any further." in detail for _, detail, _ in found.culprits)
     assert not found.lasting
 
 

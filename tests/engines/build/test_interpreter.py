@@ -64,6 +64,7 @@ def test_the_other_end_closes_with_its_process() -> None:
     assert process.wait(60) == 3
 
 
+@pytest.mark.usefixtures("no_kept_workers")
 @pytest.mark.parametrize(
     ("number", "told"),
     [
@@ -87,6 +88,7 @@ def test_a_process_that_can_not_be_started_is_told_with_its_reason(
     assert str(error.value).startswith(f"A process of {sys.executable} can't be started {told}")
 
 
+@pytest.mark.usefixtures("no_kept_workers")
 def test_a_served_model_runs_natively_where_no_process_can_be_started(
     model: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,7 +21,7 @@ from trtnode.partitioner.graph.view import Graph, TensorSpec
 from trtnode.partitioner.model.loading import load_model
 from trtnode.partitioner.passes.clean_up import clean_up
 from trtnode.partitioner.passes.rewrites import apply, rules
-from trtnode.partitioner.passes.rewrites.replacement import Place
+from trtnode.partitioner.passes.rewrites.replacement import Replacement
 from workshop import Workshop
 
 FAULTS = {
@@ -76,11 +76,11 @@ POOLED = """g (float[n,1,h,w] x) => (float[n,1,?,?] y) {
     y = AveragePool<auto_pad = "SAME_UPPER", kernel_shape = [2, 2], strides = [2, 2], count_include_pad = 1>(x) }"""
 
 
-def uncounted_padding(graph: ir.Graph) -> Iterator[Place]:
+def uncounted_padding(graph: ir.Graph) -> Iterator[Replacement]:
     """Leave padding out of averages, which is wrong where there is some."""
     for op in graph:
         if op.attributes.get_int("count_include_pad", 0):
-            yield Place((op,), functools.partial(op.attributes.pop, "count_include_pad"))
+            yield Replacement((op,), functools.partial(op.attributes.pop, "count_include_pad"))
 
 
 @pytest.mark.parametrize("varied", [True, False])

@@ -88,6 +88,19 @@ def test_ifs_are_decided_before_a_run_unless_two_stand_around_one(levels: int, d
     assert optimizer_options(nested_ifs(levels)).get(DISABLED, "") == disabled
 
 
+@pytest.mark.parametrize("read", ["", ", float[2] m, float[2] v"])
+def test_training_gives_equal_requests_equal_answers(read: str) -> None:
+    statistics = ", ".join(f"float[2] {name} = {{1, 1}}" for name in ("scale", "shift", "mean", "variance"))
+    model = parse(f"""g (float[2,2] x) => (float[2,2] y{read}) <{statistics}> {{
+            y, m, v = BatchNormalization<training_mode = 1>(x, scale, shift, mean, variance)
+        }}""")
+    session = NativeSession(model)
+
+    answers = [session.run({"x": np.array([[1, 2], [3, 6]], np.float32)})[0] for _ in range(3)]
+
+    np.testing.assert_allclose(answers, [[[0, 0], [2, 2]]] * 3, atol=1e-4)
+
+
 def test_a_chain_of_moves_of_int32_answers_rightly_in_every_mode(workshop: Workshop) -> None:
     source = workshop.write(
         """g (int32[2,3] x) => (float[2,3] y) <float s = {0.1}, int64[2] sizes = {3, 2}> {

@@ -1,4 +1,4 @@
-"""Engines that leave zeros of weights out: whole models, and the choice of ``auto``."""
+"""Sparse engines: whole models, and the choice of ``auto``."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from trtnode.engines.tuning.decision import Decision, Sureness, decide, is_clear
+from trtnode.engines.tuning.decision import Confidence, Decision, decide, is_clear
 
 ROUNDS, MEASUREMENTS = 30, 400
 TURNS = (2, ROUNDS)
@@ -72,28 +72,28 @@ def test_on_a_quiet_machine_a_few_turns_are_enough(gain: float, most: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("challenger", "holder", "faster", "sureness"),
+    ("challenger", "holder", "faster", "confidence"),
     [
-        pytest.param([10.0] * 20, [10.0] * 20, False, Sureness.CLEAR, id="ties-are-no-gain"),
-        pytest.param([10.0, 10.0] * 20, [10.2, 10.4] * 20, False, Sureness.CLOSE, id="close"),
-        pytest.param([8.0, 24.0] * 10, [10.0, 10.0] * 10, True, Sureness.UNKNOWN, id="as-often-slower"),
-        pytest.param([5.0, 12.0, 5.0] * 7, [10.0] * 21, True, Sureness.CLEAR, id="mostly-faster"),
-        pytest.param([12.0, 3.0, 12.0] * 7, [10.0] * 21, True, Sureness.UNKNOWN, id="fastest-turns-disagree"),
-        pytest.param([10.0], [12.0], True, Sureness.CLEAR, id="one-turn"),
-        pytest.param([10.0], [10.5], False, Sureness.CLEAR, id="one-turn-gains-too-little"),
-        pytest.param([6.0, 12.0], [10.0, 10.0], False, Sureness.UNKNOWN, id="two-turns-disagree"),
+        pytest.param([10.0] * 20, [10.0] * 20, False, Confidence.CLEAR, id="ties-are-no-gain"),
+        pytest.param([10.0, 10.0] * 20, [10.2, 10.4] * 20, False, Confidence.CLOSE, id="close"),
+        pytest.param([8.0, 24.0] * 10, [10.0, 10.0] * 10, True, Confidence.UNKNOWN, id="as-often-slower"),
+        pytest.param([5.0, 12.0, 5.0] * 7, [10.0] * 21, True, Confidence.CLEAR, id="mostly-faster"),
+        pytest.param([12.0, 3.0, 12.0] * 7, [10.0] * 21, True, Confidence.UNKNOWN, id="fastest-turns-disagree"),
+        pytest.param([10.0], [12.0], True, Confidence.CLEAR, id="one-turn"),
+        pytest.param([10.0], [10.5], False, Confidence.CLEAR, id="one-turn-gains-too-little"),
+        pytest.param([6.0, 12.0], [10.0, 10.0], False, Confidence.UNKNOWN, id="two-turns-disagree"),
     ],
 )
 def test_decisions_say_how_sure_they_are(
-    challenger: Sequence[float], holder: Sequence[float], faster: bool, sureness: Sureness
+    challenger: Sequence[float], holder: Sequence[float], faster: bool, confidence: Confidence
 ) -> None:
     decision = decide(challenger, holder)
 
-    assert (decision.faster, decision.sureness) == (faster, sureness)
+    assert (decision.faster, decision.confidence) == (faster, confidence)
 
 
 def test_few_turns_beside_busy_programs_say_nothing() -> None:
-    assert decide([10.0], [20.0], disturbed=True).sureness is Sureness.UNKNOWN
+    assert decide([10.0], [20.0], disturbed=True).confidence is Confidence.UNKNOWN
 
 
 def test_the_gain_has_an_interval() -> None:

@@ -326,8 +326,8 @@ def test_the_estimate_chooses_while_nothing_can_be_learnt(
     later = workshop.compile(source, engine="reference", worker=clock, cache=cache)
 
     assert len(busy.report.segments) == engines
-    assert busy.report.tuning["sureness"] == "unknown"
-    assert "other programs disturb the measurement" in caplog.text
-    assert all("other programs disturbed it, so the estimate decides" in text for text in reasons(busy))
+    assert busy.report.tuning["confidence"] == "unknown"
+    assert "noisy measurement (with engines " in caplog.text
+    assert all("a noisy measurement, so the estimate decides" in text for text in reasons(busy))
     assert len(later.report.segments) == 1 - engines
-    assert later.report.tuning["sureness"] == "clear"
+    assert later.report.tuning["confidence"] == "clear"

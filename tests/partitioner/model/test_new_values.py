@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from model_texts import parse
 from trtnode.partitioner.model.new_values import NewNames, add_constant, new_names
-from trtnode.partitioner.passes.rewrites.apply import Wishes, rewrite_model
+from trtnode.partitioner.passes.rewrites.apply import RewriteOptions, rewrite_model
 
 
 def test_a_name_that_is_free_is_taken_as_it_is_wanted() -> None:
@@ -39,5 +39,5 @@ def test_a_model_that_has_the_names_of_a_rewrite_is_rewritten_all_the_same() -> 
     model.graph.input[1].name = "y/merged_constant"
     work = ir.from_proto(model)
 
-    assert [one.rule for one in rewrite_model(work, Wishes(engine="native"))] == ["branches"]
+    assert [one.rule for one in rewrite_model(work, RewriteOptions(engine="native"))] == ["branches"]
     assert "y/merged_constant_2" in work.graph.initializers

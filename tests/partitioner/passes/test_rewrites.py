@@ -11,7 +11,7 @@ from model_texts import clean, parse
 from plain_runtime import passes_checker
 from rewriting import AFFINE, CENTRED, SHAPE, assert_same, model_of, op_types, rewritten
 from trtnode.engines.backends.names import REWRITE_NAMES
-from trtnode.partitioner.passes.rewrites.apply import Wishes, rewrite_model, rewrites_of, would_rewrite
+from trtnode.partitioner.passes.rewrites.apply import RewriteOptions, rewrite_model, rewrites_of, would_rewrite
 from trtnode.partitioner.passes.rewrites.rules import NAMES
 
 HARD_SWISH = "a = Add(x, three) c = Clip(a, zero, six) m = Mul(x, c) y = Div(m, six)"
@@ -237,12 +237,12 @@ def test_dimensions_that_vary_stay_so() -> None:
 def test_a_rewritten_graph_says_where() -> None:
     graph = clean(model_of(HARD_SWISH)).model
 
-    rewrite_model(graph, Wishes(engine="native"))
+    rewrite_model(graph, RewriteOptions(engine="native"))
 
     (one,) = rewrites_of(graph.graph)
     assert (one.rule, len(one.nodes)) == ("hard-swish", 1)
     assert one.gain.alone > 1
-    assert not would_rewrite(graph.graph, Wishes(engine="native"))
+    assert not would_rewrite(graph.graph, RewriteOptions(engine="native"))
 
 
 def test_the_rules_have_the_names_that_users_choose_from() -> None:

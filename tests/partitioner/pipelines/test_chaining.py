@@ -16,7 +16,7 @@ from trtnode.partitioner.errors import ModelFileError, PipelineError
 from trtnode.partitioner.graph.view import Graph, TensorSpec, describe
 from trtnode.partitioner.pipelines.blocks import Block, Cast, ChangeLayout, Normalize, Softmax, TopK
 from trtnode.partitioner.pipelines.chaining import DEFAULT_SOURCE, Source, Stage, chain_stages
-from trtnode.partitioner.pipelines.stage_models import Place
+from trtnode.partitioner.pipelines.stage_models import KeyPath
 
 HEAD = '<ir_version: 10, opset_import: ["": 18]>'
 DOUBLE = "g (float[N, 3] x) => (float[N, 3] y) <float two = {2}> { y = Mul(x, two) }"
@@ -253,7 +253,7 @@ def test_tensors_that_can_not_be_told_apart_are_refused(file: WriteFile) -> None
     ],
 )
 def test_a_stage_must_be_for_one_tensor(
-    file: WriteFile, before: list[Step], after: list[Step], place: Place, problem: str
+    file: WriteFile, before: list[Step], after: list[Step], place: KeyPath, problem: str
 ) -> None:
     found = refused(file(ADD), stages("preprocess", *before), stages("postprocess", *after))
 

@@ -23,7 +23,7 @@ from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.serving.batching.batcher import DynamicBatcher
 from trtnode.serving.batching.concatenation import Feeds
 from trtnode.serving.batching.instance_pool import InstancePool
-from trtnode.serving.batching.queued_request import Outcome
+from trtnode.serving.batching.queued_request import Result
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.telemetry.request_stats import Durations
 
@@ -38,7 +38,7 @@ def outcome_of(
     names: Sequence[str] | None = None,
 ) -> Mapping[str, np.ndarray]:
     """Wait for the outcome of one request to a model; raise it if it is an error."""
-    outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+    outcomes: queue.SimpleQueue[Result] = queue.SimpleQueue()
     runner.submit(feeds, names, options, Durations(), outcomes.put)
     outcome = outcomes.get(timeout=PATIENCE_S)
     if isinstance(outcome, BaseException):

@@ -1,4 +1,4 @@
-"""Models with batching as clients see them: statistics, configuration, wishes and answers."""
+"""Models with batching as clients see them: statistics, configuration, options and answers."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from trtnode.serving.batching.batcher import DynamicBatcher
 from trtnode.serving.batching.length_batches import LengthBatches
 from trtnode.serving.batching.lengths import Lengths, default_buckets
 from trtnode.serving.batching.padding_check import PaddingCheck
-from trtnode.serving.batching.queued_request import Outcome, WaitingRequest
+from trtnode.serving.batching.queued_request import Result, WaitingRequest
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError
 from trtnode.serving.executables.interface import Run, ServedExecutable
@@ -116,7 +116,7 @@ def test_each_request_gets_its_own_answer_whatever_runs_beside_it(
     config = BatchingConfig(max_batch_size=8, priority_levels=3)
     run: Run = held  # type: ignore[assignment]
     batcher = DynamicBatcher(unlike.padding(run), sorted(AXES), config, 1, ModelCounts(), lambda _: False, unlike)
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, Result] = {}
     ended = threading.Semaphore(0)
 
     def submit(number: int) -> None:
@@ -127,7 +127,7 @@ def test_each_request_gets_its_own_answer_whatever_runs_beside_it(
                 cancel()
             return True
 
-        def take(outcome: Outcome) -> None:
+        def take(outcome: Result) -> None:
             outcomes[number] = outcome
             ended.release()
 
@@ -163,7 +163,7 @@ def waiting(length: int, *, rows: int = 1, priority: int = 1) -> WaitingRequest:
 
 
 def lengths_beside(queue: list[WaitingRequest], *, batches: LengthBatches, max_rows: int = 8) -> list[int | None]:
-    return [one.length for one in batches.company(queue, max_rows)]
+    return [one.length for one in batches.candidates(queue, max_rows)]
 
 
 @pytest.fixture

@@ -171,7 +171,8 @@ def test_a_signal_to_the_process_that_builds_engines_disturbs_nobody(
     if number is signal.SIGSTOP:
         os.kill(builder, signal.SIGCONT)
 
-    ends = ("Loaded model 'm' version 1 in", "Model 'm' version 1 goes on as it was")  # it was building, or at rest
+    # It was building, or at rest.
+    ends = ("Loaded model 'm' version 1 in", "Model 'm' version 1: the previous version keeps serving")
     eventually(lambda: sum(map(process.log.count, ends)) == 2 and process.asks.is_server_ready())
     assert adders.ask(process.asks) == 7
     assert process.child.poll() is None

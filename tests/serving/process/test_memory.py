@@ -1,4 +1,4 @@
-"""Requests that ask for terabytes, to a server process whose memory is measured."""
+"""Requests that ask for terabytes, or pass through an engine, to a server process whose memory is measured."""
 
 from __future__ import annotations
 
@@ -40,8 +40,11 @@ OTHERS = {
         {" ".join(f"t{i + 1} = StringConcat(t{i}, t{i})" for i in range(28))} z = Size(t28) }}""",
     "long": f"""(float[n] x) => (int64[] z) {{ t0 = Cast<to = 8>(x)
         {" ".join(f"t{i + 1} = StringConcat(t{i}, t{i})" for i in range(23))} z = Size(t23) }}""",
+    "through": """(float[N, M] x) => (float[K, L] y, float[O] z) { a = Cast<to = 10>(x) y = Cast<to = 1>(a)
+        f = Constant<value_ints = [-1]>() z = Reshape(x, f) }""",
 }
-"""An outer sum, and models that double a text: beyond the limit, and only beyond what is known before the run."""
+"""An outer sum, models that double a text, beyond the limit and only beyond what is known before the run, and one of
+which OpenVINO leaves nothing."""
 
 
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
@@ -103,6 +106,25 @@ def test_a_result_beyond_the_limit_is_refused_before_an_engine_makes_it(
     assert client.get_model_config("outer").config.parameters["engine"].string_value == "openvino"
     assert caught.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
     assert kib(pid, "VmHWM") - idle < MOST_KIB
+
+
+def test_requests_that_pass_through_an_engine_leave_the_server_alive(
+    server: tuple[int, triton.InferenceServerClient],
+) -> None:
+    _, client = server
+    rng = np.random.default_rng(0)
+
+    for size in rng.integers(4, 4001, 200):
+        x = rng.choice(np.array([1e5, -1e5, 70001, 2049, 65519, 1e-8, 1 / 3], np.float32), (1, size))
+        given = triton.InferInput("x", [1, size], "FP32")
+        given.set_data_from_numpy(x)
+        answer = client.infer("through", [given])
+        with np.errstate(over="ignore"):
+            np.testing.assert_array_equal(answer.as_numpy("y"), x.astype(np.float16).astype(np.float32))
+        np.testing.assert_array_equal(answer.as_numpy("z"), x.ravel())
+
+    assert client.get_model_config("through").config.parameters["engine"].string_value == "openvino"
+    assert client.is_server_live()
 
 
 def kib(pid: int, field: str) -> int:

@@ -130,4 +130,4 @@ def test_an_answer_that_no_message_holds_is_refused_and_the_client_is_not_called
 
     assert code == "RESOURCE_EXHAUSTED"
     assert "the answer of model 'thrice' has" in message
-    assert "don't take their answers" not in caplog.text
+    assert "stopped reading" not in caplog.text

@@ -6,7 +6,7 @@ import pytest
 
 from trtnode.protos import InferParameter
 from trtnode.serving.errors import InvalidRequestError
-from trtnode.serving.protocol.parameters import class_count, queue_wishes
+from trtnode.serving.protocol.parameters import class_count, queue_options
 
 NO_SEQUENCES = "the model has no sequences; send the request without the parameter "
 
@@ -26,7 +26,7 @@ NO_SEQUENCES = "the model has no sequences; send the request without the paramet
 )
 def test_parts_of_sequences_are_refused(name: str, value: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidRequestError, match=re.escape(message)):
-        queue_wishes({name: InferParameter(**value)})
+        queue_options({name: InferParameter(**value)})
 
 
 def test_the_values_that_stand_for_no_sequence_are_taken() -> None:
@@ -36,8 +36,8 @@ def test_the_values_that_stand_for_no_sequence_are_taken() -> None:
         "sequence_end": InferParameter(bool_param=False),
     }
 
-    assert queue_wishes(parameters) == (0, 0)
-    assert queue_wishes({"sequence_id": InferParameter(string_param="")}) == (0, 0)
+    assert queue_options(parameters) == (0, 0)
+    assert queue_options({"sequence_id": InferParameter(string_param="")}) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import tritonclient.grpc as triton
 from tests.serving.conftest import FakeExecutable, Running, StartFake, given, refusal
 from tests.serving.protocol.conftest import Memory, X, output, tensor
 from trtnode.serving.errors import InvalidRequestError, UnavailableError
-from trtnode.serving.protocol.shared_memory import Place, Region, RegionTable
+from trtnode.serving.protocol.shared_memory import MemorySlice, Region, RegionTable
 
 ON = "admin: {shared_memory: true}, limits: {shared_memory_mb: 1}"
 
@@ -156,7 +156,7 @@ def test_a_region_that_shrinks_after_its_check_is_no_end(memory: Memory, monkeyp
     monkeypatch.setattr(Region, "check", lambda _region, _place: os.truncate(memory.path, 0))
 
     with pytest.raises(InvalidRequestError, match="smaller than when it was registered"):
-        regions.read(Place("r", 0, 12))
+        regions.read(MemorySlice("r", 0, 12))
 
     os.truncate(memory.path, memory.byte_size)
 
@@ -166,13 +166,13 @@ def test_copies_of_inputs_are_bounded_and_counted_down(make_memory: Callable[...
     memory = make_memory(size)
     regions = RegionTable(allowed=True, max_bytes=2 * size).of(b"")
     regions.register("r", memory.key, 0, size)
-    copies = [regions.read(Place("r", 0, size)) for _ in range(2)]
+    copies = [regions.read(MemorySlice("r", 0, size)) for _ in range(2)]
 
     with pytest.raises(UnavailableError, match=r"pass server\.limits\.shared_memory_mb; try later"):
-        regions.read(Place("r", 0, size))
+        regions.read(MemorySlice("r", 0, size))
 
     copies.clear()
-    assert len(regions.read(Place("r", 0, size))) == size
+    assert len(regions.read(MemorySlice("r", 0, size))) == size
 
 
 def test_an_input_does_not_change_after_it_was_read(memory: Memory) -> None:
@@ -180,7 +180,7 @@ def test_an_input_does_not_change_after_it_was_read(memory: Memory) -> None:
     regions.register("r", memory.key, 0, memory.byte_size)
     memory.write(b"before")
 
-    copy = regions.read(Place("r", 0, 6))
+    copy = regions.read(MemorySlice("r", 0, 6))
     memory.write(b"behind")
 
     assert bytes(copy) == b"before"

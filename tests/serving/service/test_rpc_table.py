@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from trtnode.protos import DESCRIPTOR
 from trtnode.serving.models.repository import ModelRepository
 from trtnode.serving.schema.server import ServerConfig
 from trtnode.serving.security.authorization import ADMIN_RIGHTS, ANYONE
 from trtnode.serving.service.inference_service import InferenceService
-from trtnode.serving.service.rpc_table import BROADCAST_RPCS, INFER_RPC, POOLS, STREAM_RPC, pool_of
+from trtnode.serving.service.rpc_table import BROADCAST_RPCS, INFER_RPC, UNARY_RPCS, pool_of
 from trtnode.serving.service.unary_rpcs import UnaryRpcs
 from trtnode.serving.telemetry.metrics import Metrics
 from trtnode.serving.threads.cpu_affinity import PortCores
@@ -29,18 +28,12 @@ def service() -> InferenceService:
     )
 
 
-def test_every_rpc_of_the_protocol_has_a_pool() -> None:
-    protocol = DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name
-
-    assert set(POOLS) == set(protocol)
-
-
 def test_every_unary_rpc_but_inference_has_a_method(service: InferenceService) -> None:
-    assert {*UnaryRpcs(service).methods, INFER_RPC, STREAM_RPC} == set(POOLS)
+    assert {*UnaryRpcs(service).methods, INFER_RPC} == set(UNARY_RPCS)
 
 
 def test_changes_of_the_server_are_about_all_processes() -> None:
-    assert set(ADMIN_RIGHTS) < BROADCAST_RPCS
+    assert set(ADMIN_RIGHTS) < BROADCAST_RPCS < set(UNARY_RPCS)
 
 
 def test_other_processes_answer_what_is_about_all_and_nothing_else(service: InferenceService) -> None:

@@ -72,7 +72,7 @@ def test_notices_come_in_order(connect: Connect) -> None:
     near, _ = connect({"look": lambda: list(told), "note": told.append})
 
     for number in range(100):
-        near.tell("note", number)
+        near.notify("note", number)
 
     assert near.ask("look").result(120) == list(range(100))
 
@@ -85,7 +85,7 @@ def test_questions_fail_when_the_other_end_is_gone() -> None:
 
     assert channel.follow()
 
-    channel.tell("nobody listens")
+    channel.notify("nobody listens")
     for question in (before, channel.ask("anything")):
         with pytest.raises(WorkerGoneError):
             question.result(120)
@@ -100,7 +100,7 @@ def test_silence_is_noticed() -> None:
 def test_what_was_said_first_does_not_excuse_later_silence() -> None:
     near, far = Pipe()
     heard: list[str] = []
-    Channel(far, {}).tell("beat", "once")
+    Channel(far, {}).notify("beat", "once")
 
     assert not Channel(near, {"beat": heard.append}).follow(first_s=30, silence_s=0.01)
 

@@ -122,7 +122,7 @@ def test_a_killed_worker_is_replaced_while_the_other_goes_on(group: Group) -> No
 def test_a_worker_that_hangs_is_replaced(group: Group) -> None:
     os.kill(group.pids[1], signal.SIGSTOP)
 
-    group.wait_for("Worker 1 gave no sign of life for 10 s; another one starts in 0 s")
+    group.wait_for("Worker 1 sent no heartbeat for 10 s; another one starts in 0 s")
     group.wait_ready()
     assert [infer(client) for client in group.connect_to_all()] == [2] * CONNECTIONS
     assert group.metric('trtnode_worker_restarts_total{reason="silent"}') == 1

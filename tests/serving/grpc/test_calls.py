@@ -24,7 +24,7 @@ from tests.serving.grpc.conftest import RawStream, message
 from tests.serving.grpc.test_attacks import connected
 from trtnode.protos import ModelInferRequest
 from trtnode.serving.errors import UnsuitableGrpcioError
-from trtnode.serving.grpc import direct, unary_rpc
+from trtnode.serving.grpc import calls, rpc
 from trtnode.serving.protocol.packing import unpack
 from trtnode.serving.service.inference_service import InferenceService
 
@@ -49,11 +49,11 @@ def threads_of(fake: FakeExecutable) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("owner", list(direct.PARTS))
+@pytest.mark.parametrize("owner", list(calls.PARTS))
 def test_a_grpcio_without_a_part_of_it_stops_the_start_with_a_sentence(
     start_fake: StartFake, monkeypatch: pytest.MonkeyPatch, owner: str
 ) -> None:
-    monkeypatch.setitem(direct.PARTS, owner, ("gone",))
+    monkeypatch.setitem(calls.PARTS, owner, ("gone",))
 
     with pytest.raises(UnsuitableGrpcioError, match=rf"has no {owner}\.gone.*pip install 'grpcio"):
         start_fake()
@@ -181,7 +181,7 @@ def test_others_are_answered_while_a_compressed_message_is_inflated(
         assert gate.wait(120)
         return unpack(packed, most)
 
-    monkeypatch.setattr(unary_rpc, "unpack", held)
+    monkeypatch.setattr(rpc, "unpack", held)
     with ThreadPoolExecutor(1) as pool:
         compressed = pool.submit(infer, running, size=1000, compression_algorithm="gzip")
         assert begun.wait(120)

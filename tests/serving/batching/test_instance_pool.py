@@ -10,7 +10,7 @@ import pytest
 from tests.serving.batching.conftest import outcome_of
 from tests.serving.conftest import FakeExecutable
 from trtnode.serving.batching.instance_pool import InstancePool
-from trtnode.serving.batching.queued_request import Outcome
+from trtnode.serving.batching.queued_request import Result
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError
 from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
@@ -28,7 +28,7 @@ def options() -> Iterator[RequestOptions]:
 
 def test_a_request_runs_once_with_its_outputs_and_leaves_its_times(options: RequestOptions) -> None:
     asked: list[Sequence[str] | None] = []
-    outcomes: list[Outcome] = []
+    outcomes: list[Result] = []
 
     def run(feeds: Mapping[str, np.ndarray], names: Sequence[str] | None, times: Any) -> Mapping[str, np.ndarray]:
         asked.append(names)

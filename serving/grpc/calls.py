@@ -9,17 +9,19 @@ An exception that leaves a tag would end the serving thread and with it the port
 
 from __future__ import annotations
 
+import abc
+import functools
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 
-from trtnode.serving.grpc.owed import Owed
-from trtnode.serving.grpc.unary_rpc import UnaryRpc
+from trtnode.serving.grpc.backlog import ResponseBacklog
+from trtnode.serving.grpc.rpc import Rpc
 from trtnode.serving.protocol.packing import is_packed
-from trtnode.serving.service.call import Call
+from trtnode.serving.service.call import Call, Writer
+from trtnode.serving.threads.request_pool import RequestPool
 
 try:
     from grpc import _server
@@ -46,8 +48,7 @@ PARTS: dict[str, tuple[str, ...]] = {
 COUNTED_BYTES = 4 << 10
 """Answers up to this size take no more memory than gRPC needs for their calls, and aren't counted."""
 
-MOST_METADATA = 500
-"""Entries of a call's metadata. A few bytes on the wire may stand for megabytes of them, so they are not kept."""
+UNEXPECTED = grpc.StatusCode.INTERNAL, "the server failed unexpectedly; its log says why"
 
 Finished = tuple[Any, tuple[()]]
 """The object that grpcio may forget, or None, and no callbacks."""
@@ -69,15 +70,46 @@ def missing_parts(server: grpc.Server) -> list[str]:
     return [f"{owner}.{part}" for owner, parts in PARTS.items() for part in parts if not _has(owners[owner], part)]
 
 
-class Received(Protocol):
+class Received(abc.ABC):
     """A call that has come. grpcio keeps it until the tag of its last event gives it back."""
 
+    __slots__ = ("_backlog", "_call", "_rpc", "_unpacking")
+
+    def __init__(self, rpc: Rpc, backlog: ResponseBacklog, unpacking: RequestPool, event: Any) -> None:
+        """Describe a call.
+
+        Args:
+            rpc: Checks its requests and has them answered.
+            backlog: Counts responses until they are read.
+            unpacking: Has the thread that reads compressed requests.
+            event: Of the call.
+        """
+        self._call = event.call
+        self._rpc = rpc
+        self._backlog = backlog
+        self._unpacking = unpacking
+
+    @abc.abstractmethod
     def begin(self) -> None:
         """Begin to read its request, or its first one."""
-        ...
+
+    def drop(self) -> None:
+        """End it without a status, since its client reads nothing."""
+        self._call.cancel()
+
+    def _receive(self, message: bytes) -> None:
+        """Have a request answered; one that is compressed is read in another thread."""
+        if is_packed(message):
+            self._unpacking.run(functools.partial(self._take, message))
+        else:
+            self._take(message)
+
+    @abc.abstractmethod
+    def _take(self, message: bytes) -> None:
+        """Have a request answered. Nothing is raised."""
 
 
-class DirectMethod:
+class Method:
     """Takes the calls of one method. It is the tag with which the next call is requested."""
 
     def __init__(self, server: grpc.Server, method: str, receive: Callable[[Any], Received]) -> None:
@@ -122,102 +154,85 @@ class DirectMethod:
         state.due.add(self)
 
 
-class DirectCall(Call):
-    """A call that grpcio's Python layer knows nothing of, from its arrival until gRPC lets go of it."""
+class UnaryCall(Received, Writer):
+    """A unary call, from its arrival until gRPC lets go of it. It writes its own answer."""
 
-    __slots__ = ("_call", "_crowded", "_due", "_ended", "_is_owed", "_owed", "_rpc", "_unpacking", "_watched")
+    __slots__ = ("_client", "_due", "_is_counted", "_watches")
 
-    def __init__(self, rpc: UnaryRpc, owed: Owed, unpacking: ThreadPoolExecutor, event: Any) -> None:
-        metadata = event.invocation_metadata or ()
-        self._crowded = len(metadata) > MOST_METADATA
-        super().__init__(metadata=() if self._crowded else metadata)
-        self._call = event.call
-        self._rpc = rpc
-        self._owed = owed
-        self._unpacking = unpacking
+    def __init__(self, rpc: Rpc, backlog: ResponseBacklog, unpacking: RequestPool, event: Any) -> None:
+        super().__init__(rpc, backlog, unpacking, event)
+        self._client = Call(self, event.call.peer, event.invocation_metadata or ())
         self._due = 1
-        self._watched = self._ended = self._is_owed = False
-
-    def peer(self) -> str:
-        """Return the client's address."""
-        return str(self._call.peer().decode(errors="replace"))
+        self._watches = self._is_counted = False
 
     def begin(self) -> None:
         """Wait for the request, if the caller may send one."""
-        if self._crowded:
-            self.fail(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the call has more than {MOST_METADATA} entries of metadata")
-        elif self._rpc.admit(self):
+        if self._rpc.admit(self._client):
             self._call.start_server_batch((cygrpc.ReceiveMessageOperation(NO_FLAGS),), self._received)
 
     def watch(self) -> None:
         """Notice from now on when the client leaves."""
-        self._due, self._watched = 2, True
+        self._due, self._watches = 2, True
         self._call.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(NO_FLAGS),), self._closed)
 
-    def reply(self, response: bytes) -> None:
-        """Answer the client."""
+    def reply(self, _call: Call, response: bytes) -> None:
+        """Send the response."""
         if len(response) > COUNTED_BYTES:
-            self._is_owed = True
-            self._owed.add(self, 2 * len(response))  # grpcio keeps a copy
-        self._end(grpc.StatusCode.OK, "", cygrpc.SendMessageOperation(response, NO_FLAGS))
+            self._is_counted = True
+            self._backlog.add(self, 2 * len(response))  # grpcio keeps a copy
+        self._end(status(grpc.StatusCode.OK, ""), cygrpc.SendMessageOperation(response, NO_FLAGS))
 
-    def fail(self, code: grpc.StatusCode, details: str) -> None:
-        """Tell the client that its request failed."""
-        self.set_code(code)
-        self._end(code, details)
+    def fail(self, _call: Call, code: grpc.StatusCode, details: str) -> None:
+        """Send the status."""
+        self._end(status(code, details))
 
-    def drop(self) -> None:
-        """End it without a word, since its client reads nothing."""
-        self._call.cancel()
-
-    def _end(self, code: grpc.StatusCode, details: str, *message: Any) -> None:
-        if self._ended:
-            return
-        self._ended = True
-        status = cygrpc.SendStatusFromServerOperation(None, code.value[0], details.encode(errors="replace"), NO_FLAGS)
+    def _end(self, ending: Any, *message: Any) -> None:
         head = cygrpc.SendInitialMetadataOperation(None, NO_FLAGS)
-        close = () if self._watched else (cygrpc.ReceiveCloseOnServerOperation(NO_FLAGS),)
-        self._call.start_server_batch((head, *message, status, *close), self._sent)
+        close = () if self._watches else (cygrpc.ReceiveCloseOnServerOperation(NO_FLAGS),)
+        self._call.start_server_batch((head, *message, ending, *close), self._sent)
 
     def _received(self, event: Any) -> Finished:
         try:
             message = event.batch_operations[0].message()
             if message is None:
-                self.fail(grpc.StatusCode.CANCELLED, "the request never came")
-            elif is_packed(message):
-                self._unpacking.submit(self._take, message)
+                self._client.fail(grpc.StatusCode.CANCELLED, "the request never came")
             else:
-                self._take(message)
+                self._receive(message)
         except BaseException:
             self._fail_unexpectedly()
         return NOTHING
 
     def _take(self, message: bytes) -> None:
         try:
-            self._rpc.take(self, message)
+            self._rpc.take(self._client, message)
         except BaseException:
             self._fail_unexpectedly()
 
     def _fail_unexpectedly(self) -> None:
         logger.exception("A call ended without an answer")
-        self.fail(grpc.StatusCode.INTERNAL, "the server failed unexpectedly; its log says why")
+        self._client.fail(*UNEXPECTED)
 
     def _closed(self, _event: Any) -> Finished:
-        if not self._ended:
+        if self._client.writer is not None:
             try:
-                self.leave()
+                self._client.leave()
             except BaseException:
                 logger.exception("A client's leaving was not noted everywhere")
         return self._let_go()
 
     def _sent(self, _event: Any) -> Finished:
-        if self._is_owed:
-            self._owed.forget(self)
+        if self._is_counted:
+            self._backlog.forget(self)
         return self._let_go()
 
     def _let_go(self) -> Finished:
         self._due -= 1
         return NOTHING if self._due else (self, ())
+
+
+def status(code: grpc.StatusCode, details: str) -> Any:
+    """Return the operation that ends a call with a status."""
+    return cygrpc.SendStatusFromServerOperation(None, code.value[0], details.encode(errors="replace"), NO_FLAGS)
 
 
 def _has(owner: Any, part: str) -> bool:
