@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 
-from trtnode.engines.cores import usable_cores
 from trtnode.engines.process_memory import keep_free_memory
 from trtnode.partitioner.model.garbage import freeze
 from trtnode.serving.models.loader import engine_loader
@@ -40,7 +39,6 @@ def serve(config: ServableConfig, log_level: str | None) -> int:
     logs.use_format(config.server.log.format)
     raise_descriptor_limit()
     keep_free_memory()
-    logger.info("Threads follow %s", usable_cores())
     several = config.server.grpc.workers > 1
     return run_until_signal(config, Supervisor(config) if several else Server(config, engine_loader(config)))
 

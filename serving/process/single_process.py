@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 
+from trtnode.engines.cores import usable_cores
 from trtnode.serving.errors import AddressError
 from trtnode.serving.grpc.server import GrpcServer
 from trtnode.serving.models.servable import Loader, Servable
@@ -122,6 +123,7 @@ class Server(Stoppable):
         if not self._opened.is_set():
             return
         if self._host.update_readiness() and not self._ready.is_set():
+            logger.info("threads follow %s", usable_cores())
             logger.info("ready on %s:%d", self._config.server.grpc.host, self.port)
             self._ready.set()
 

@@ -13,6 +13,7 @@ from clock import FEEDS, GRAPH, Clock, Tune, fast_middle
 from faulty_backends import UnreliableBackend
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
+from trtnode.engines.cores import Cores
 from workshop import Workshop
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "choosing_engines")]
@@ -78,7 +79,10 @@ def test_other_circumstances_are_measured_anew(
     elif what == "options":
         changes["native_ops"] = ("Erf", "Det")
     elif what == "cores":
-        monkeypatch.setattr("os.cpu_count", lambda: 1000)
+        more = Cores(1000, "", is_quota=False)
+        monkeypatch.setattr("trtnode.engines.backends.build_environment.usable_cores", lambda: more)
+            "trtnode.engines.backends.build_environment.usable_cores", lambda: Cores(1000, "", is_quota=False)
+        )
     else:
         np.savez(workshop.folder / "samples.npz", **FEEDS)
         changes["samples"] = workshop.folder / "samples.npz"
