@@ -81,8 +81,6 @@ def test_other_circumstances_are_measured_anew(
     elif what == "cores":
         more = Cores(1000, "", is_quota=False)
         monkeypatch.setattr("trtnode.engines.backends.build_environment.usable_cores", lambda: more)
-            "trtnode.engines.backends.build_environment.usable_cores", lambda: Cores(1000, "", is_quota=False)
-        )
     else:
         np.savez(workshop.folder / "samples.npz", **FEEDS)
         changes["samples"] = workshop.folder / "samples.npz"
