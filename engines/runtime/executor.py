@@ -64,6 +64,7 @@ class Executable:
         facts: Where its nodes run, and what its compilation found.
         on_fallback: Called with a short reason for each request that is answered natively instead of by engines.
         on_loss: Called with a sentence when the device of the engines can't be used any more in this process.
+        on_close: Called when it is closed.
         nan_natively: True if a request whose inputs hold NaN or infinity is answered natively; engines may lose them.
             Without a native path, engines answer all the same.
         texts: Runs requests apart whose text might exceed the limit; None where none might.
@@ -83,6 +84,7 @@ class Executable:
         self.outputs = signature.outputs
         self.on_fallback: Callable[[str], None] = lambda _: None
         self.on_loss: Callable[[str], None] = lambda _: None
+        self.on_close: Callable[[], None] = lambda: None
         self.nan_natively = True
         self.keep_kernels = keep_kernels
         self.texts: TextGuard | None = None
@@ -180,6 +182,7 @@ class Executable:
         self._native = self.texts = None
         if plan is not None and plan.gpu_programs is not None:
             plan.gpu_programs.close()
+        self.on_close()
 
     def _answer_replaced(self, name: str, feeds: Mapping[str, Any], outputs: Sequence[str] | None) -> dict[str, Any]:
         problem = f"Its engines hold the default of input {name!r} as a constant, and the request gives another value."

@@ -336,9 +336,9 @@ def _prepared(job: LoadJob, path: pathlib.Path, files: Mapping[str, str], folder
 
 
 def _holding(executable: Executable, source: SourceCopy) -> Executable:
-    """Keep the copy of a model as long as its executable, which may open it later."""
+    """Keep the copy of a model until its executable is closed, which may open it later."""
     executable.facts = dataclasses.replace(executable.facts, source=source.path)
-    weakref.finalize(executable, source.close)
+    executable.on_close = source.close
     return executable
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pathlib
 import shutil
@@ -68,6 +69,27 @@ def test_data_that_is_overwritten_in_place_changes_answers_at_the_next_load(
     running.client.load_model("m")
 
     assert (before, look_up(running)) == ({1}, {7})
+
+
+def test_a_version_that_is_replaced_lets_its_copy_go_without_the_garbage_collector(
+    table: pathlib.Path, start: Starter, eventually: Eventually, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gc, "collect", lambda: 0)
+    cache = tmp_path / "cache"
+    running = start(TABLE, server=ADMIN, cache=f"{{dir: {cache}}}")
+    first = held_in(cache)
+
+    fill(table, 7)
+    running.client.load_model("m")
+
+    assert len(first) == 1
+    eventually(lambda: len(held_in(cache)) == 1 and not held_in(cache) & first)
+
+
+def held_in(cache: pathlib.Path) -> set[pathlib.Path]:
+    """Return the copies in a cache that this process holds."""
+    opened = [one.readlink() for one in pathlib.Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    return {path for path in opened if path.parent.parent == cache}
 
 
 def test_a_restart_finds_the_copy(table: pathlib.Path, start: Starter, tmp_path: pathlib.Path) -> None:

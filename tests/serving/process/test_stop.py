@@ -18,6 +18,7 @@ from tests.serving.conftest import FakeExecutable, Starter, StartFake
 from tests.serving.process.conftest import NOT_SERVING, SERVING, infer, wait_until
 from trtnode.bench.server_process import inference_request
 from trtnode.serving.errors import AddressError
+from trtnode.serving.grpc.server import FLUSH_S
 
 STREAM_METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
 
@@ -46,10 +47,7 @@ def test_a_stop_lets_requests_finish_and_refuses_new_ones(start_fake: StartFake,
     assert fake.closed
 
 
-def test_a_stop_lets_a_client_that_reads_slowly_take_every_answer(
-    start_fake: StartFake, fake: FakeExecutable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("trtnode.serving.grpc.server.FLUSH_S", 1)
+def test_a_stop_lets_a_client_that_reads_slowly_take_every_answer(start_fake: StartFake, fake: FakeExecutable) -> None:
     running, count = start_fake(server="limits: {stream_buffer_mb: 256}"), 50
     request = inference_request("fake", {"x": np.zeros(1 << 18, np.float32)}).SerializeToString()
     options = [("grpc.max_receive_message_length", -1)]
@@ -60,7 +58,7 @@ def test_a_stop_lets_a_client_that_reads_slowly_take_every_answer(
         wait_until(lambda: fake.runs == count and not running.server.in_flight)
         stopped = pool.submit(running.server.stop, 60)
         for _ in range(count - 1):
-            time.sleep(0.05)  # more than FLUSH_S for all of them, less for each
+            time.sleep(1.1 * FLUSH_S / count)  # more than FLUSH_S for all of them, much less for each
             next(answers)
         assert stopped.result() is True
 
