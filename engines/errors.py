@@ -211,12 +211,14 @@ class MetricError(EngineError):
 
 
 class NotRunHereError(EngineError):
-    """A wish that needs engines to run on this machine, where they are only built."""
+    """An option that needs engines to run on this machine, where they are only built."""
 
     exit_code = 2
 
-    def __init__(self, wish: str, engine: str, reason: str) -> None:
-        super().__init__(f"{wish} runs engines, and those of {engine} are only built here: {reason}.")
+    def __init__(self, option: str, engine: str, reason: str) -> None:
+        super().__init__(
+            f"{option} runs engines, and those of {engine} are only built here: {reason}. Leave it out, or compile where they run."
+        )
 
 
 class PrecisionError(EngineError):

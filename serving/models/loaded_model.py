@@ -168,7 +168,7 @@ class ModelOpener:
         )
 
     def _finish(self, executable: ServedExecutable) -> None:
-        """Keep the kernels that the warm-up has compiled; from now on, fallbacks and losses are told."""
+        """Keep the kernels that the warm-up has compiled; from now on, fallbacks and losses are counted and logged."""
         model = cast(Executable, executable.model if isinstance(executable, TiledExecutable) else executable)
         model.keep_kernels()
         model.on_fallback = self.counts.add_fallback

@@ -180,7 +180,7 @@ def _value(name: str, parameter: OpSchema.FormalParameter, schema: OpSchema) -> 
 
 
 def _given(kind: onnx.TypeProto, asked: Any) -> Any:
-    """What a request has for an input: numbers as asked for, or whole numbers from 0 up in a shape."""
+    """Values of an input in a request: numbers as asked for, or whole numbers from 0 up in a shape."""
     if kind.HasField("sequence_type"):
         return [_given(kind.sequence_type.elem_type, asked)] * 2
     if kind.HasField("optional_type"):

@@ -1,4 +1,4 @@
-"""What the operators of ``kernel_models`` are given where small numbers of one shape don't do."""
+"""Requests for the operators of ``kernel_models`` that small numbers of one shape don't fit."""
 
 from __future__ import annotations
 

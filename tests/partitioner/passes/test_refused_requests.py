@@ -1,4 +1,4 @@
-"""What a model refuses is refused behind every clean-up, fold and rewrite, and what it answers is answered."""
+"""Requests that a model refuses are refused behind every clean-up, fold and rewrite, and others are answered alike."""
 
 from __future__ import annotations
 
