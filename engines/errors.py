@@ -216,9 +216,8 @@ class NotRunHereError(EngineError):
     exit_code = 2
 
     def __init__(self, option: str, engine: str, reason: str) -> None:
-        super().__init__(
-            f"{option} runs engines, and those of {engine} are only built here: {reason}. Leave it out, or compile where they run."
-        )
+        remedy = "Do that on a machine that runs them."
+        super().__init__(f"{option} runs engines, and those of {engine} are only built here: {reason}. {remedy}")
 
 
 class PrecisionError(EngineError):
