@@ -23,7 +23,7 @@ from trtnode.bench.latency.interleaving import Interleaving, Latencies, time_cal
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.onnxruntime.library import onnxruntime
 from trtnode.engines.runtime.executor import Executable
 
@@ -61,7 +61,7 @@ def _pairs(folder: pathlib.Path, size: int) -> dict[str, tuple[Latencies, Latenc
     session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
     feeds = {"x": np.random.default_rng(0).standard_normal((1, size)).astype(np.float32)}
     raw = {"engine": _raw_openvino(source, feeds["x"]), "native": lambda: session.run(None, feeds)}
-    ours = {"engine": load_executable(compiled), "native": load_executable(source)}
+    ours = {"engine": open_model(compiled), "native": open_model(source)}
     return {name: _measure_pair(raw[name], ours[name], feeds) for name in raw}
 
 

@@ -18,9 +18,10 @@ from trtnode.engines.backends.progress import Progress, listening
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.custom_operators import custom_operators
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.compile.partitioning import partition_model
-from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.explanation import Explanation
 from trtnode.partitioner.options import each_option, made_of
 from trtnode.serving.cli.option_values import CACHE_BYTES
@@ -137,7 +138,8 @@ def load(
         (2, 10)
     """
     with custom_operators(map(pathlib.Path, custom_op_library)):
-        return load_executable(pathlib.Path(model), native=native, threads=threads, trust=trust, cache=_cache())
+        run = RunOptions(threads=threads, trust=trust)
+        return open_model(pathlib.Path(model), _cache(), run, use_engines=not native)
 
 
 def _cache() -> EngineCache:

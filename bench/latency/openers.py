@@ -13,10 +13,11 @@ from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.custom_operators import register
 from trtnode.engines.backends.plugins import engine_names
 from trtnode.engines.backends.registry import get_backend
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import EngineError
 from trtnode.engines.inputs.samples import Feeds
 from trtnode.engines.onnxruntime.library import onnxruntime
+from trtnode.engines.runtime.options import RunOptions
 
 RunModel = Callable[[Feeds], Collection[Any]]
 """Runs a request; returns arrays in the order of the model's outputs, or by name in that order."""
@@ -42,7 +43,7 @@ def open_onnxruntime(model: pathlib.Path, threads: int | None) -> RunModel:
 
 def open_compiled(model: pathlib.Path, threads: int | None) -> RunModel:
     """Load a compiled model. It is trusted, because this run compiled it in its own folder."""
-    return load_executable(model, threads=threads, trust=Trust.of([], engine_names())).run
+    return open_model(model, run=RunOptions(threads=threads, trust=Trust.of([], engine_names()))).run
 
 
 def open_openvino(model: pathlib.Path, threads: int | None) -> RunModel:

@@ -12,7 +12,7 @@ import onnx
 from trtnode.bench.errors import InputFileError, UnmeasurableModelError
 from trtnode.bench.networks.catalogue import find_network, network_file, sample_inputs
 from trtnode.engines.artifact.files import write_model
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import AlreadyCompiledError, InvalidInputError
 from trtnode.engines.inputs.samples import Feeds, find_samples, load_samples
 from trtnode.engines.inputs.signature import Signature
@@ -101,7 +101,7 @@ def model_subjects(
 def _model_subject(model: pathlib.Path, batch: int, inputs: pathlib.Path | None) -> LatencySubject:
     if is_compiled(load_model(model)):
         raise AlreadyCompiledError(model)
-    executable = load_executable(model, native=True)
+    executable = open_model(model, use_engines=False)
     batched = {spec.name for spec in executable.inputs if _leaves_batch_open(spec)}
     if batch > 1 and not batched:
         raise UnmeasurableModelError(model, f"its batch size is fixed, so --batch {batch} is impossible. Use 1.")

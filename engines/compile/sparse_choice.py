@@ -21,7 +21,7 @@ from trtnode.engines.errors import EngineError
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.sparse.survey import has_sparse_layers
 from trtnode.engines.tuning import timing
-from trtnode.engines.tuning.candidates import NO_ENGINE, Candidate, Outcome
+from trtnode.engines.tuning.candidates import NO_ENGINE, Candidate, MeasuredChoice
 from trtnode.engines.tuning.decision import decide, is_provisional
 from trtnode.engines.tuning.memory_plan import keeps_memory_pattern
 from trtnode.partitioner.graph.view import TensorSpec
@@ -111,7 +111,7 @@ def _measured(context: CompileContext, dense: CompiledModel, sparse: CompiledMod
         Candidate(name=SPARSE_ENGINES, segments=segments),
     ]
     p50_ms = {c.name: statistics.median(turns[name]) for c, name in zip(candidates, files, strict=True)}
-    outcome = Outcome(
+    outcome = MeasuredChoice(
         times={},
         candidates=candidates,
         p50_ms=p50_ms,

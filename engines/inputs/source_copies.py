@@ -95,13 +95,18 @@ class SourceCopies:
         self._max_bytes = max_bytes
 
     def find(self, model: pathlib.Path, files: Mapping[str, str]) -> SourceCopy | None:
-        """Return the copy of a model whose files have these hashes; None where there is none."""
-        if self._folder is None:
-            return None
-        try:
-            return SourceCopy(self._folder / _digest(files) / model.name, files)
-        except OSError:
-            return None
+        """Return a copy of a model whose files have these hashes; None where they changed, or there is no room for it.
+
+        Raises:
+            CopyError: They changed while they were copied.
+        """
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                return SourceCopy(self._folder / _digest(files) / model.name, files)
+        with contextlib.suppress(OSError):
+            copy = self.take(model, files, None)
+            return copy if copy.files == files else None
+        return None
 
     def own(self, model: pathlib.Path, spare: pathlib.Path | None) -> tuple[pathlib.Path, Mapping[str, str]]:
         """Return a copy of a model as ``take`` does, with the hashes of its files; nobody holds it.

@@ -21,6 +21,7 @@ class RunOptions:
         instances: Runs at the same time.
         shares_cores: True if other models compute on the same cores.
         memory_pattern: As of ``NativeSession``.
+        frozen: True if initializers that are inputs are constants, which no request replaces.
         trust: The engines that may run; None where this program has just built them, or found them in its cache.
         known: Names the device, and compares engines that nobody has compared yet; None takes them as they are.
         reference: Opens nodes that nothing else has a kernel for in onnx.reference; None lets none run there.
@@ -31,6 +32,7 @@ class RunOptions:
     instances: int = 1
     shares_cores: bool = False
     memory_pattern: bool = True
+    frozen: bool = False
     trust: Trust | None = None
     known: KnownEngines | None = None
     reference: OpenReference | None = evaluate_here

@@ -71,7 +71,7 @@ def choose(candidates: Sequence[Candidate], turns: Mapping[str, Sequence[float]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class MeasuredChoice:
     """A measurement and the choice that follows.
 
     Attributes:

@@ -33,7 +33,7 @@ from trtnode.engines.tuning.candidates import (
     ALL_ENGINES,
     NO_ENGINE,
     Candidate,
-    Outcome,
+    MeasuredChoice,
     SegmentTimes,
     choose,
     gaining,
@@ -147,7 +147,7 @@ class Tuner:
         self._expected = _node_sets([s for s in partition.segments if s.name in kept])
         return {n.name: outcome.verdict(s) for s in partition.segments if s.name not in kept for n in s.nodes}
 
-    def _provisional(self, partition: Partition, outcome: Outcome) -> Outcome:
+    def _provisional(self, partition: Partition, outcome: MeasuredChoice) -> MeasuredChoice:
         """Return what is kept for now, and let the next compilation measure again."""
         assert outcome.decision is not None
         self._rounds_left, self._key = 0, ""
@@ -200,7 +200,7 @@ class Tuner:
         native = [s for s in partition.segments if lacking and not any(first_result(n) in lacking for n in s.nodes)]
         return {node.name: slower[node.name] for segment in native for node in segment.nodes if node.name in slower}
 
-    def _measure(self, partition: Partition, compiled: CompiledModel) -> Outcome | None:
+    def _measure(self, partition: Partition, compiled: CompiledModel) -> MeasuredChoice | None:
         """Measure the model with all engines and with none; of several engines, also with those that gain alone."""
         subject = self._subject(partition, compiled)
         segments = partition.segments
@@ -213,7 +213,7 @@ class Tuner:
         if timed is None:
             return None
         decision = decide(timed.turns[ALL_ENGINES], timed.turns[NO_ENGINE], disturbed=timed.disturbed)
-        outcome = Outcome(
+        outcome = MeasuredChoice(
             times={},
             candidates=candidates,
             p50_ms=_medians(timed.turns),
@@ -228,7 +228,9 @@ class Tuner:
             logger.debug("Segments of %s are not measured alone: %s", self._context.source.origin, error)
             return outcome
 
-    def _with_subset(self, subject: timing.Subject, segments: Sequence[Segment], outcome: Outcome) -> Outcome:
+    def _with_subset(
+        self, subject: timing.Subject, segments: Sequence[Segment], outcome: MeasuredChoice
+    ) -> MeasuredChoice:
         """Measure the engines that gain alone, together, against what was chosen before."""
         measured = self._call(timing.measure_segments, PARTS_S, subject)
         assert measured is not None  # the whole model has just been measured on the same inputs

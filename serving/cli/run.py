@@ -13,8 +13,9 @@ import numpy as np
 
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.files import check_output, write_atomically
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.inputs.samples import load_samples, only_inputs
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.wording import counted
 from trtnode.serving.cli.option_values import CACHE_BYTES, cache_folder_from
 from trtnode.serving.cli.terminal.console import open_console
@@ -33,7 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
     arrays = load_samples(arguments.inputs)
     cache = EngineCache(cache_folder_from(arguments), CACHE_BYTES)
     with showing_progress("Running"):
-        executable = load_executable(arguments.model, native=arguments.native, trust=trust_from(arguments), cache=cache)
+        trusting = RunOptions(trust=trust_from(arguments))
+        executable = open_model(arguments.model, cache, trusting, use_engines=not arguments.native)
         if arguments.nan is not None:
             executable.nan_natively = arguments.nan == "native"
         feeds = only_inputs(arrays, executable.inputs)

@@ -1,8 +1,8 @@
 """Loads models whose files nobody has read yet: a process of its own reads, checks and compiles each of them.
 
 This process opens what came out. A file that was loaded before, with the same settings, needs no such process: the
-engine cache knows it by its hash. What came out of a small one is kept there too, so that nothing is compiled again.
-The file is opened as a copy that nobody else writes.
+engine cache knows it by its hash, and holds what came out. Where that is too large to be kept, the process makes it
+again, and does not try it. The file is opened as a copy that nobody else writes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import pathlib
 import threading
 import time
-import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,16 +21,16 @@ from trtnode.engines.artifact.cache import EngineCache, engine_key
 from trtnode.engines.artifact.files import sha256_of_file, write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.build_environment import machine_parts
+from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
-from trtnode.engines.compile.prepare import prepare_file, prepare_model
-from trtnode.engines.compile.prepared import PreparedModel, open_prepared
-from trtnode.engines.errors import EngineError, OutOfMemoryError, WorkerError, WorkerTimeoutError
-from trtnode.engines.inputs.source_copies import SourceCopies, SourceCopy, held, named_as
+from trtnode.engines.compile.opening import AS_IT_IS, PreparedModel, open_model
+from trtnode.engines.compile.prepare import prepare_model, run_options
+from trtnode.engines.errors import EngineError, OutOfMemoryError, OutputFileError, WorkerError, WorkerTimeoutError
+from trtnode.engines.inputs.source_copies import SourceCopies, held, named_as
 from trtnode.engines.model_facts import ModelFacts
 from trtnode.engines.precision.options import Calibration
 from trtnode.engines.runtime.executor import Executable
-from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.tuning.decision import is_provisional
 from trtnode.partitioner.errors import PartitionError
 from trtnode.serving.errors import ModelLimitError, ServingError
@@ -59,6 +58,21 @@ NICENESS = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFile:
+    """The file of a model that was read here, by a load or at an earlier start.
+
+    Attributes:
+        source: The file, or a copy of it, which nobody writes.
+        files: The hashes of the file and of those beside it that it reads, by their place.
+        prepared: What is opened of it; None where that was not kept.
+    """
+
+    source: pathlib.Path
+    files: Mapping[str, str]
+    prepared: PreparedModel | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoadJob:
     """A model to prepare.
 
@@ -67,29 +81,14 @@ class LoadJob:
         options: The options of its compilation.
         cache: Place where engines are looked up and kept.
         copies: Place of the copies of model files.
-        threads: Threads of each engine and session; None leaves it to the libraries.
+        known: Its file if that was loaded before, and need not be tried; None of any other.
     """
 
     config: ModelConfig
     options: CompileOptions
     cache: EngineCache
     copies: SourceCopies
-    threads: int | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """A model that is prepared.
-
-    Attributes:
-        prepared: The model.
-        source: Its file, or a copy of it, which nobody writes.
-        files: The hashes of the file and of those beside it that it reads, by their place.
-    """
-
-    prepared: PreparedModel
-    source: pathlib.Path
-    files: Mapping[str, str]
+    known: ReadFile | None = None
 
 
 class IsolatedLoading:
@@ -122,113 +121,107 @@ class IsolatedLoading:
             EngineError: The model can't be compiled or loaded.
             ModelLimitError: That takes too much memory or time, or the caller has left.
         """
-        began = time.monotonic()
         options = dataclasses.replace(
-            config.options, reference=bool(config.options.reference), declared_sizes=declared_sizes(config)
+            config.options,
+            reference=bool(config.options.reference),
+            declared_sizes=declared_sizes(config),
+            threads=threads,
+            shares_cores=config.options.measures,  # only measurements depend on it
         )
         key = None if config.has_pipeline else key_of_loaded(config, self._limits, threads)
-        record = None if key is None else self._record(key, config)
-        apart = functools.cache(self._isolated_runs)  # nothing is started before the first run
-        run = RunOptions(
-            threads=threads,
-            instances=config.instances,
-            shares_cores=True,
-            reference=lambda model: apart().open_reference(model),
-            apart=lambda file: apart().open_native(file),
-        )
-        job = LoadJob(config=config, options=options, cache=self._cache, copies=self._copies, threads=threads)
-        source = None if record is None else self._known_source(config.path, record["files"])
-        if key is None or record is None or source is None:
-            return self._in_time(began, config, self._load_new(key, job, run))
-        with named_as(config.path, source.path):
-            executable = self._open_kept(key, record, job, source.path, run)
-            executable = executable or prepare_model(source.path, options, self._cache, run)
-        return _holding(executable, source)
+        known = None if key is None else self._known(key, config.path)
+        copy = None if known is None else self._copies.find(config.path, known.files)
+        known = None if known is None or copy is None else dataclasses.replace(known, source=copy.path)
+        job = LoadJob(config=config, options=options, cache=self._cache, copies=self._copies, known=known)
+        kept = None if known is None or known.prepared is None else self._open_kept(job, known)
+        return kept or self._load_new(key, job)
 
-    def _in_time(self, began: float, config: ModelConfig, executable: Executable) -> Executable:
+    def _known(self, key: str, model: pathlib.Path) -> ReadFile | None:
+        """Return a file that was loaded before, with the same data beside it; None for any other."""
+
+        def read(record: Mapping[str, Any]) -> ReadFile | None:
+            beside = {name: digest for name, digest in record["files"].items() if name != model.name}
+            if any(sha256_of_file(model.parent / name) != digest for name, digest in beside.items()):
+                return None  # the hash of the file itself is in the key
+            kept, prepared = record.get("prepared"), None
+            if kept is not None:
+                compiled = self._cache.content_file(key) if kept["compiled"] else None
+                prepared = PreparedModel(compiled=compiled, facts=ModelFacts(**kept["facts"]))
+            return ReadFile(source=model, files=record["files"], prepared=prepared)
+
+        return self._cache.recall(key, read)
+
+    def _open_kept(self, job: LoadJob, known: ReadFile) -> Executable | None:
+        """Open what a file became when it was loaded before; None where that is damaged, or has lost an engine."""
+        try:
+            executable = self._open(job, known, contextlib.ExitStack())
+        except (EngineError, PartitionError):
+            return None
+        facts = known.prepared and known.prepared.facts
+        if facts and facts.segments == executable.facts.segments:
+            return executable
+        executable.close()
+        return None
+
+    def _load_new(self, key: str | None, job: LoadJob) -> Executable:
+        """Load a model that a process of its own prepares."""
+        began = time.monotonic()
+        with contextlib.ExitStack() as closing:
+            folder = None
+            with contextlib.suppress(OSError):  # without one, most models run natively
+                folder = closing.enter_context(TemporaryFolder())
+            read = self._prepare(job, folder)
+            executable = self._open(job, read, closing)
         if time.monotonic() - began > self._timeout_s:
             executable.close()
-            raise ModelLimitError(config.path, self._too_long)
+            raise ModelLimitError(job.config.path, self._too_long)
+        if key is not None and not is_provisional(executable.facts.tuning):
+            self._keep(key, job.config, read, executable.facts)
         return executable
 
-    def _known_source(self, model: pathlib.Path, files: Mapping[str, str]) -> SourceCopy | None:
-        """Return the copy of a model that was loaded before; None where there is no room for it, or its files change.
+    def _open(self, job: LoadJob, read: ReadFile, closing: contextlib.ExitStack) -> Executable:
+        """Open a prepared model; ``closing`` is left for when it is closed, with what it may read until then."""
+        apart = functools.cache(self._isolated_runs)  # nothing is started before the first run
+        run = dataclasses.replace(
+            run_options(job.options),
+            instances=job.config.instances,
+            reference=(lambda model: apart().open_reference(model)) if job.options.reference else None,
+            apart=lambda file: apart().open_native(file),
+        )
+        copy = held(job.config.path, read.source, read.files)
+        with named_as(job.config.path, read.source):
+            executable = open_model(
+                read.source,
+                self._cache,
+                run,
+                use_engines=job.options.engine != NATIVE,
+                prepared=read.prepared or AS_IT_IS,
+            )
+        if copy is not None:
+            executable.facts = dataclasses.replace(executable.facts, source=copy.path)
+            closing.callback(copy.close)
+        executable.on_close = closing.pop_all().close
+        return executable
 
-        Raises:
-            CopyError: They changed while they were copied.
-        """
-        try:
-            source = self._copies.find(model, files) or self._copies.take(model, files, None)
-        except OSError:
-            return None
-        return source if source.files == files else None
-
-    def _load_new(self, key: str | None, job: LoadJob, run: RunOptions) -> Executable:
-        """Load a model that a process of its own has read before."""
-        cache, chained = self._cache, job.config.has_pipeline
-        folder = _new_folder(needed=chained)
-        place = None if folder is None else folder.path
-        with contextlib.ExitStack() as cleaning:
-            if folder is not None:
-                cleaning.callback(folder.close)
-            outcome = self._prepare(job, place)
-            source = held(job.config.path, outcome.source, outcome.files)
-            with named_as(job.config.path, outcome.source):
-                executable = open_prepared(outcome.source, outcome.prepared, cache, _allowed(run, job.options))
-            stays = place is not None and (_has_sidecars(place) or outcome.source.is_relative_to(place))
-            if stays:
-                weakref.finalize(executable, cleaning.pop_all().close)  # it may open them later
-            if key is not None and not is_provisional(outcome.prepared.facts.tuning):
-                self._keep(key, outcome, executable, whole=not (stays or _reads_other_data(job.config)))
-        return executable if source is None else _holding(executable, source)
+    def _keep(self, key: str, config: ModelConfig, read: ReadFile, facts: ModelFacts) -> None:
+        """Remember a file that was loaded, and what it became, if that is one small file."""
+        compiled = None if read.prepared is None else read.prepared.compiled
+        fields: dict[str, Any] = {"files": dict(read.files)}
+        content = None
+        if not _reads_other_data(config) and (compiled is None or _is_small(compiled)):
+            facts = dataclasses.replace(facts, engines_built=0, source=None)
+            fields["prepared"] = {"compiled": compiled is not None, "facts": dataclasses.asdict(facts)}
+            content = None if compiled is None else compiled.read_bytes()
+        self._cache.put_record(key, fields, engine=content)
 
     @property
     def _too_long(self) -> str:
         return f"more than {self._timeout_s:g} s; raise server.limits.load_timeout_s"
 
-    def _open_kept(
-        self, key: str, record: Mapping[str, Any], job: LoadJob, source: pathlib.Path, run: RunOptions
-    ) -> Executable | None:
-        """Open what a file became when it was loaded before; None where that isn't kept, or doesn't fit any more."""
-        try:
-            kept = record["prepared"]
-            compiled = self._cache.content_file(key) if kept["compiled"] else None
-            facts = ModelFacts(**kept["facts"])
-            prepared = PreparedModel(**{**kept, "compiled": compiled, "facts": facts})
-            executable = open_prepared(source, prepared, self._cache, _allowed(run, job.config.options))
-        except (KeyError, TypeError, EngineError, PartitionError):
-            return None
-        if executable.facts.segments != record["segments"]:
-            executable.close()
-            return None
-        return executable
-
-    def _keep(self, key: str, outcome: Outcome, executable: Executable, *, whole: bool) -> None:
-        """Remember a file that was loaded, and what it became, if that is one small file."""
-        fields: dict[str, Any] = {"files": dict(outcome.files)}
-        compiled = outcome.prepared.compiled
-        if whole and (compiled is None or compiled.stat().st_size <= KEPT_BYTES):
-            facts = dataclasses.replace(outcome.prepared.facts, engines_built=0)
-            prepared = dataclasses.asdict(dataclasses.replace(outcome.prepared, facts=facts))
-            fields["prepared"] = {**prepared, "compiled": compiled is not None}
-            fields["segments"] = executable.facts.segments
-        content = compiled.read_bytes() if compiled is not None and "prepared" in fields else None
-        self._cache.put_record(key, fields, engine=content)
-
     def _isolated_runs(self) -> IsolatedRuns:
         return IsolatedRuns(memory_bytes=self._model_memory_bytes, timeout_s=self._reference_timeout_s)
 
-    def _record(self, key: str, config: ModelConfig) -> Mapping[str, Any] | None:
-        """Return what is known of a file that was loaded before, with the same data beside it; None of any other."""
-
-        def read(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-            beside = {name: digest for name, digest in record["files"].items() if name != config.path.name}
-            same = all(sha256_of_file(config.path.parent / name) == digest for name, digest in beside.items())
-            return record if same else None  # the hash of the file itself is in the key
-
-        return self._cache.recall(key, read)
-
-    def _prepare(self, job: LoadJob, folder: pathlib.Path | None) -> Outcome:
+    def _prepare(self, job: LoadJob, folder: pathlib.Path | None) -> ReadFile:
         worker = self._take()
         cancel = _Cancellation(worker)
         when_caller_leaves(cancel.cancel)
@@ -311,7 +304,7 @@ def key_of_loaded(config: ModelConfig, limits: LimitsConfig, threads: int | None
     return engine_key(kind="loaded", model=digest, settings=settings, limits=configured, **machine_parts())
 
 
-def prepare(job: LoadJob, folder: pathlib.Path | None) -> Outcome:
+def prepare(job: LoadJob, folder: pathlib.Path | None) -> ReadFile:
     """Prepare a model in this process, which is a worker; results go to a folder.
 
     Raises:
@@ -319,48 +312,33 @@ def prepare(job: LoadJob, folder: pathlib.Path | None) -> Outcome:
         EngineError: As ``IsolatedLoading.load``.
     """
     if job.config.has_pipeline:
-        path = _chained(job, folder)
-        path.parent.mkdir()
-        write_model(chain_model(job.config), path)
-        return _prepared(job, path, {}, folder)
-    path, files = job.copies.own(job.config.path, folder)
-    with named_as(job.config.path, path):
-        return _prepared(job, path, files, folder)
+        read = ReadFile(source=_chained(job.config, folder), files={})
+    elif job.known is None:
+        source, files = job.copies.own(job.config.path, folder)
+        read = ReadFile(source=source, files=files)
+    else:
+        read = job.known
+    try_out = functools.partial(_run_first, job) if job.known is None else None
+    with named_as(job.config.path, read.source):
+        prepared = prepare_model(read.source, job.options, job.cache, folder, try_out)
+    return dataclasses.replace(read, prepared=prepared)
 
 
-def _prepared(job: LoadJob, path: pathlib.Path, files: Mapping[str, str], folder: pathlib.Path | None) -> Outcome:
-    prepared = prepare_file(path, job.options, job.cache, folder, RunOptions(threads=job.threads, shares_cores=True))
-    if job.config.warmup:
-        _run_first(job, path, prepared)
-    return Outcome(prepared=prepared, source=path, files=files)
-
-
-def _holding(executable: Executable, source: SourceCopy) -> Executable:
-    """Keep the copy of a model until its executable is closed, which may open it later."""
-    executable.facts = dataclasses.replace(executable.facts, source=source.path)
-    executable.on_close = source.close
-    return executable
-
-
-def _run_first(job: LoadJob, path: pathlib.Path, prepared: PreparedModel) -> None:
+def _run_first(job: LoadJob, executable: Executable) -> None:
     """Run a model once where its time and memory have a bound; nodes in onnx.reference have bounds of their own."""
-    if job.options.reference:
-        return
-    run = RunOptions(threads=job.threads, shares_cores=True, reference=None)
-    executable = open_prepared(path, prepared, job.cache, run)
-    with contextlib.closing(executable), contextlib.suppress(ServingError):  # the server says what is wrong
-        try_once(executable, job.config)
+    if job.config.warmup and not job.options.reference:
+        with contextlib.suppress(ServingError):  # the server says what is wrong
+            try_once(executable, job.config)
 
 
-def _allowed(run: RunOptions, options: CompileOptions) -> RunOptions:
-    """Return options without onnx.reference where a model's own don't ask for it."""
-    return run if options.reference else dataclasses.replace(run, reference=None)
-
-
-def _chained(job: LoadJob, folder: pathlib.Path | None) -> pathlib.Path:
-    """Return the place of a model chained with its pipeline."""
-    assert folder is not None
-    return folder / "chained" / job.config.path.name
+def _chained(config: ModelConfig, folder: pathlib.Path | None) -> pathlib.Path:
+    """Write a model chained with its pipeline."""
+    if folder is None:
+        raise OutputFileError(config.path, "chained with its pipeline, for which no temporary folder can be made")
+    path = folder / "chained" / config.path.name
+    path.parent.mkdir()
+    write_model(chain_model(config), path)
+    return path
 
 
 def _reads_other_data(config: ModelConfig) -> bool:
@@ -369,18 +347,9 @@ def _reads_other_data(config: ModelConfig) -> bool:
     return (options.calibration, options.budget.metric, options.check_inputs) != (Calibration(), None, None)
 
 
-def _has_sidecars(folder: pathlib.Path | None) -> bool:
-    return folder is not None and sum(1 for _ in folder.iterdir()) > 1
-
-
-def _new_folder(*, needed: bool) -> TemporaryFolder | None:
-    """Return a temporary folder; None where none can be made and a model can do without."""
-    try:
-        return TemporaryFolder()
-    except OSError:
-        if needed:
-            raise
-        return None
+def _is_small(compiled: pathlib.Path) -> bool:
+    """Return whether a compiled file is small, and all of what was made of a model."""
+    return compiled.stat().st_size <= KEPT_BYTES and sum(1 for _ in compiled.parent.iterdir()) == 1
 
 
 def half_of_memory_mb() -> int:

@@ -11,23 +11,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.errors import EngineError
 from trtnode.engines.model_facts import UNCOMPILED, ModelFacts
 from trtnode.engines.process_memory import resident_bytes
 from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.wording import counted
-from trtnode.serving.batching.queued_request import Then
-from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import ServingError, UnavailableError
 from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.models.loaded_model import LoadedModel, ModelOpener, answering_variant
 from trtnode.serving.protocol.request_cache import RequestCache
 from trtnode.serving.protocol.wire_signature import MESSAGE_BYTES, WireSignature, WireTensor
 from trtnode.serving.schema.model import OPTIONS, BatchingConfig, ModelConfig
-from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
+from trtnode.serving.telemetry.request_stats import ModelCounts
 from trtnode.serving.threads.inline_policy import InlinePolicy
 
 logger = logging.getLogger(__name__)
@@ -122,10 +118,15 @@ class Servable:
         Raises:
             UnavailableError: The model isn't ready.
         """
-        return self._open_model.cache
+        return self.loaded.cache
 
     @property
-    def _open_model(self) -> LoadedModel:
+    def loaded(self) -> LoadedModel:
+        """The model that answers its requests; one that has entered finds it until it leaves.
+
+        Raises:
+            UnavailableError: The model isn't ready.
+        """
         if self._loaded is None:
             raise UnavailableError(f"model {self.name!r} is not ready ({self.state})")
         return self._loaded
@@ -247,31 +248,9 @@ class Servable:
             loaded.executable.close()
         self.state, self.reason = State.UNAVAILABLE, "unloaded"
 
-    def decode_images(self, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Return the arrays of a request with its encoded images decoded.
-
-        Raises:
-            InvalidRequestError: An image is damaged, too large, or of another size than others.
-        """
-        return self._open_model.decode_images(feeds)
-
     def runs_inline(self, size: int) -> bool:
         """Return whether a request of so many bytes would wait for nothing and take a moment."""
         return self.inline.covers(size) and self._loaded is not None and self._loaded.runner.has_room
-
-    def submit(
-        self,
-        feeds: Mapping[str, np.ndarray],
-        outputs: Sequence[WireTensor],
-        options: RequestOptions,
-        durations: Durations,
-        then: Then,
-    ) -> None:
-        """Run the model when an instance is free; see ``LoadedModel.submit``."""
-        assert self._loaded is not None, "only users that have entered run the model"
-        if self.interim:
-            self.counts.add_fallback("building")
-        self._loaded.submit(feeds, outputs, options, durations, then)
 
     def _lose(self, reason: str) -> None:
         """Be not ready any more, so that the process is restarted; what still comes is answered natively."""

@@ -126,13 +126,16 @@ class Inference(abc.ABC):
             if call.has_left:
                 raise CancelledRequestError
             request = self._request = self.read(self._cache, memory.of(call.grant.memory_owner))
-            feeds = servable.decode_images(request.feeds)
+            loaded = servable.loaded
+            feeds = loaded.decode_images(request.feeds)
             read_ns = time.perf_counter_ns()
             durations.compute_input = read_ns - began_ns
             if trace is not None:
                 trace.add_phase("read", began_ns, read_ns)
             options = RequestOptions(self._pool, request.priority, request.timeout_us, call.add_callback)
-            servable.submit(feeds, request.outputs, options, durations, self._end)
+            if servable.interim:
+                servable.counts.add_fallback("building")
+            loaded.submit(feeds, request.outputs, options, durations, self._end)
         except BaseException as error:
             self._fail(error)
         finally:

@@ -24,8 +24,8 @@ from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.tolerance import accumulates_quantized
 from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.compile.partitioning import partition_model
-from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.onnxruntime.compatibility import open_native
 from trtnode.engines.precision.options import Calibration, PrecisionOptions
 from trtnode.engines.runtime.executor import Executable
@@ -67,7 +67,7 @@ def test_compiled_model_gives_the_stored_outputs(name: str, worker: SubprocessWo
 
     compile_model(source, CompileOptions(engine="openvino"), worker=worker).save(compiled)
 
-    _assert_stored_outputs(load_executable(compiled), source, folder)
+    _assert_stored_outputs(open_model(compiled), source, folder)
 
 
 @pytest.mark.conformance
@@ -158,7 +158,7 @@ def test_int8_keeps_each_stored_request_inside_the_budget_or_is_given_up(
     options = CompileOptions(engine="openvino", **vars(precision))
     compile_model(source, options, worker=worker).save(tmp_path / "compiled.onnx")
 
-    exact, reduced = load_executable(source), load_executable(tmp_path / "compiled.onnx")
+    exact, reduced = open_model(source), open_model(tmp_path / "compiled.onnx")
     for request in sorted(samples.iterdir()):
         with np.load(request) as feeds:
             expected, actual = exact.run(dict(feeds)), reduced.run(dict(feeds))

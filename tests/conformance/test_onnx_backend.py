@@ -23,8 +23,9 @@ from streams import ANYONE, InProcessWorker, profile_of, samples_of
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.cut.labels import ReasonCode
 
 ANSWERED_OTHERWISE = {
@@ -58,7 +59,7 @@ class _Compiled(PlainOnnxruntime):
         source.write_bytes(model.SerializeToString())
         compile_model(source, CompileOptions(engine="openvino"), worker=cls.worker).save(compiled)
         source.unlink()
-        executable = load_executable(compiled)
+        executable = open_model(compiled)
         return Prepared(model, lambda feeds: executable.run(feeds).values())
 
 
@@ -86,7 +87,7 @@ class _OnSimulatedGpu(PlainOnnxruntime):
         if not model.report.segments:
             raise _NoEngineError
         model.save(compiled)
-        return load_executable(compiled, trust=ANYONE)
+        return open_model(compiled, run=RunOptions(trust=ANYONE))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

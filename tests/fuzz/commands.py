@@ -26,7 +26,7 @@ import onnx
 from tests.workshop.index_sweep import CASES, run_case
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 
 MEMORY_BYTES = 12 << 30
 """Address space of the child and of its children. Libraries reserve several GB of it without use."""
@@ -161,7 +161,7 @@ def _indices(file: pathlib.Path) -> str:
         header = f'<ir_version: 10, opset_import: ["": {CASES[name].opset}]>'
         onnx.save(onnx.parser.parse_model(f"{header} {CASES[name].text(computed=computed)}"), source)
         compile_model(source, CompileOptions(engine="openvino", all_engines=True)).save(compiled)
-    here, natively = load_executable(compiled), load_executable(source)
+    here, natively = open_model(compiled), open_model(source)
     for index in asked["indices"]:
         one, other = (run_case(name, executable, index, computed=computed)[:2] for executable in (here, natively))
         refused = other[0] == "error" and (one[0] == "error" or computed)  # a clamp has no error

@@ -24,12 +24,13 @@ from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.backends.shape_range import Profile, ShapeRange
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.cuda.streams import STREAMS, StreamPool
 from trtnode.engines.inputs.shape_profiles import holds_sizes
 from trtnode.engines.precision.options import PrecisionOptions
 from trtnode.engines.runtime.engine_loading import open_engine
 from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.tensorrt.backend import TensorRtBackend
 from trtnode.partitioner.compiled.trtnode import embedded_engine
 from trtnode.partitioner.cut.options import PartitionOptions
@@ -93,7 +94,7 @@ class Machine:
     def load(self, model: str | pathlib.Path, **options: Any) -> Loaded:
         """Compile a model and load it."""
         source, compiled = self.compile(model, **options)
-        return Loaded(load_executable(compiled, trust=ANYONE), onnxruntime.InferenceSession(source))
+        return Loaded(open_model(compiled, run=RunOptions(trust=ANYONE)), onnxruntime.InferenceSession(source))
 
     def engine(self, graph: str) -> Engine:
         """Compile a graph of one segment, and load its engine alone."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import EngineError
 from trtnode.engines.runtime.executor import Executable
 
@@ -193,5 +193,5 @@ if __name__ == "__main__":
     opened: dict[str, Executable] = {}
     for name, path, index in asked:
         if path not in opened:
-            opened[path] = load_executable(pathlib.Path(path))
+            opened[path] = open_model(pathlib.Path(path))
         print(json.dumps(run_case(name, opened[path], index, computed=is_computed)), flush=True)

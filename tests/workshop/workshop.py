@@ -14,14 +14,27 @@ from stand_in_workers import AnyWorker
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.checksum import WRITTEN_BY_US, stamp_checksum
 from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
+from trtnode.engines.compile.prepare import prepare_model, run_options
 from trtnode.engines.precision.options import PrecisionOptions
 from trtnode.engines.runtime.executor import Executable
 from trtnode.partitioner.cut.options import PartitionOptions
+
+
+def prepare_and_open(path: pathlib.Path, options: CompileOptions, cache: EngineCache | None = None) -> Executable:
+    """Compile a model for this machine and open it, as a server does in two processes."""
+    folder = TemporaryFolder()
+    prepared = prepare_model(path, options, cache, folder.path)
+    executable = open_model(
+        path, cache, run_options(options), use_engines=options.engine != "native", prepared=prepared
+    )
+    executable.on_close = folder.close
+    return executable
 
 
 class Workshop:
@@ -72,4 +85,4 @@ class Workshop:
         return path
 
     def executable(self, model: str | onnx.ModelProto, *, opset: int = 21, **options: Any) -> Executable:
-        return load_executable(self.compile_file(self.write(model, opset=opset), **options))
+        return open_model(self.compile_file(self.write(model, opset=opset), **options))

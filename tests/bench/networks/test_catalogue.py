@@ -18,7 +18,7 @@ from trtnode.bench.networks.normalization import set_statistics
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import OutputFileError
 from trtnode.engines.openvino.labels import label
 from trtnode.partitioner.cut.cost_model import FLOPS, flops
@@ -183,7 +183,7 @@ def test_a_compiled_network_computes_the_same_in_its_engines(
     compiled = compile_model(path, CompileOptions(engine="openvino"), worker=worker)
 
     compiled.save(tmp_path / "compiled.onnx")
-    results = load_executable(tmp_path / "compiled.onnx").run(feeds)
+    results = open_model(tmp_path / "compiled.onnx").run(feeds)
     assert len(compiled.report.segments) == 1
     np.testing.assert_allclose(results["logits"], run(path, feeds)["logits"], rtol=1e-3, atol=1e-4)
 

@@ -21,7 +21,7 @@ from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.cache import CachedEngine, EngineCache, engine_key
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.refusal import Refusal
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.partitioner.cut.labels import ReasonCode
 from workshop import Workshop
 
@@ -58,7 +58,7 @@ def test_second_compile_builds_nothing(
     assert (first.engines_built, first.engines_cached) == (2, 0)
     assert (second.engines_built, second.engines_cached) == (0, 2)
     path = workshop.write(second.model)
-    executable = load_executable(path)
+    executable = open_model(path)
     assert executable.facts.segments == 2
     same(executable.run(FEEDS), plain(source, FEEDS))
     same(plain(path, FEEDS), plain(source, FEEDS))

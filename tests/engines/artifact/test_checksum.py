@@ -16,10 +16,10 @@ from model_texts import parse
 from trtnode.engines.artifact.checksum import CHECKSUM
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.compile.prepare import load_executable, prepare_model
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import EngineError
 from trtnode.partitioner.errors import ModelFileError, PartitionError
-from workshop import Workshop
+from workshop import Workshop, prepare_and_open
 
 FEEDS = {"x": np.linspace(-1, 1, 128, dtype=np.float32).reshape(2, 64)}
 DAMAGED = r"its nodes or weights are damaged \(they differ from its checksum\)\. Copy the file again"
@@ -62,21 +62,21 @@ def test_damaged_nodes_and_weights_are_not_loaded(
     path = damaged(compiled, tmp_path, damage)
 
     with pytest.raises(ModelFileError, match=DAMAGED):
-        load_executable(path)
+        open_model(path)
     with pytest.raises(ModelFileError, match=DAMAGED):
-        prepare_model(path, CompileOptions(engine="openvino"))
+        prepare_and_open(path, CompileOptions(engine="openvino"))
 
 
 def test_damaged_weights_beside_the_model_are_not_loaded(compiled: pathlib.Path, tmp_path: pathlib.Path) -> None:
     write_model(onnx.load(compiled), tmp_path / "large.onnx", inline_limit_bytes=1000)
-    load_executable(tmp_path / "large.onnx")
+    open_model(tmp_path / "large.onnx")
     (weights,) = tmp_path.glob("large.onnx.*.data")
     content = bytearray(weights.read_bytes())
     content[100] ^= 1
     weights.write_bytes(content)
 
     with pytest.raises(ModelFileError, match=DAMAGED):
-        load_executable(tmp_path / "large.onnx")
+        open_model(tmp_path / "large.onnx")
 
 
 def test_damaged_engine_bytes_run_natively(
@@ -84,7 +84,7 @@ def test_damaged_engine_bytes_run_natively(
 ) -> None:
     path = damaged(compiled, tmp_path, lambda m: flip(attribute(m.graph.node[0], "engine").t))
 
-    executable = load_executable(path)
+    executable = open_model(path)
 
     assert "its bytes are damaged (sha256 differs)" in executable.facts.rejected[0]
     same(executable.run(FEEDS), plain(path, FEEDS))
@@ -96,7 +96,7 @@ def test_tools_may_edit_metadata_and_move_weights(compiled: pathlib.Path, tmp_pa
     proto.metadata_props.add(key="owner", value="vision")
     onnx.save(proto, tmp_path / "moved.onnx", save_as_external_data=True, location="moved.data", size_threshold=0)
 
-    assert load_executable(tmp_path / "moved.onnx").facts.segments == 2
+    assert open_model(tmp_path / "moved.onnx").facts.segments == 2
 
 
 def test_a_compiled_file_from_before_any_release_is_refused(compiled: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -107,7 +107,7 @@ def test_a_compiled_file_from_before_any_release_is_refused(compiled: pathlib.Pa
     onnx.save(proto, tmp_path / "old.onnx")
 
     with pytest.raises(ModelFileError, match=r"old\.onnx.* it has no checksum, .*Compile the model again\."):
-        load_executable(tmp_path / "old.onnx")
+        open_model(tmp_path / "old.onnx")
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -121,7 +121,7 @@ def test_a_flipped_bit_is_refused_or_changes_no_answer(
     path.write_bytes(content)
 
     try:
-        executable = load_executable(path)
+        executable = open_model(path)
     except (EngineError, PartitionError):
         return
     same(executable.run(FEEDS), plain(compiled, FEEDS))

@@ -19,7 +19,7 @@ from trtnode.engines.artifact.checksum import stamp_checksum
 from trtnode.engines.artifact.compiled_model import REPORT, embedded_report
 from trtnode.engines.artifact.envelope import ASKED, EMPTY, INDICES, PRECISIONS, SATURATED, Envelope, index_sizes
 from trtnode.engines.backends.names import ASKED_PRECISIONS, PRECISION_NAMES
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import EngineRejectedError
 from trtnode.engines.precision.rules import join_precisions
 from trtnode.engines.tuning.decision import is_provisional
@@ -225,7 +225,7 @@ def test_an_edited_file_is_answered_natively_with_one_sentence(
     stamp_checksum(proto, path)
     path.write_bytes(proto.SerializeToString())
 
-    executable = load_executable(path)
+    executable = open_model(path)
 
     assert all(len(record.getMessage().splitlines()) == 1 for record in caplog.records)
     assert all(record.exc_info is None for record in caplog.records)

@@ -21,7 +21,7 @@ from comparison import AssertSame, RunPlainly
 from edited_models import attribute
 from trtnode.engines.artifact.checksum import stamp_checksum
 from trtnode.engines.artifact.envelope import Device, Envelope, current_platform
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import EngineError, EngineRejectedError
 from trtnode.engines.runtime.engine_loading import load_engine
 from trtnode.partitioner.graph.view import TensorSpec
@@ -274,7 +274,7 @@ def test_engine_that_does_not_fit_is_answered_natively_with_a_warning(
     (path.parent / "loop").symlink_to("loop")
     (tmp_path / "other.engine").write_bytes(attribute(compiled_proto.graph.node[0], "engine").t.raw_data)
 
-    executable = load_executable(path)
+    executable = open_model(path)
 
     assert executable.facts.segments == 1
     (rejected,) = executable.facts.rejected
@@ -295,7 +295,7 @@ def test_node_whose_inputs_were_joined_is_answered_natively(
     path = workshop.write(proto)
     feeds = {"x": FEEDS["x"][0], "z": FEEDS["x"][1]}
 
-    executable = load_executable(path)
+    executable = open_model(path)
 
     assert "built for 2 inputs, its node has 1" in executable.facts.rejected[0]
     same(executable.run(feeds), plain(path, feeds))

@@ -17,7 +17,7 @@ from model_texts import parse
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.files import sha256_of_file, write_atomically, write_model
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import OutputFileError
 from trtnode.partitioner.errors import ExternalDataError
 from workshop import Workshop
@@ -122,11 +122,11 @@ def test_large_model_puts_engines_and_weights_beside_it(
 
     assert sorted(p.rpartition(".")[2] for p in names(tmp_path)) == ["data", "engine", "engine", "onnx"]
     assert path.stat().st_size < 16_000
-    executable = load_executable(path)
+    executable = open_model(path)
     assert executable.facts.segments == 2
     assert executable.facts.rejected == ()
     same(executable.run(FEEDS), plain(source, FEEDS), 1e-4)
-    same(load_executable(path, native=True).run(FEEDS), plain(source, FEEDS), 1e-4)
+    same(open_model(path, use_engines=False).run(FEEDS), plain(source, FEEDS), 1e-4)
     same(plain(path, FEEDS), plain(source, FEEDS), 1e-4)
 
 
@@ -156,7 +156,7 @@ def test_large_model_may_be_saved_more_than_once(
 
     assert compiled.model.SerializeToString(deterministic=True) == before
     assert names(tmp_path / "one") == names(tmp_path / "two")
-    assert load_executable(tmp_path / "two" / "large.onnx").facts.segments == 2
+    assert open_model(tmp_path / "two" / "large.onnx").facts.segments == 2
 
 
 def test_full_disk_leaves_the_large_model_in_memory_whole(
@@ -194,7 +194,7 @@ def test_large_model_can_be_compiled(
     path = workshop.folder / "large.onnx"
     compiled.save(path)
 
-    executable = load_executable(path)
+    executable = open_model(path)
     assert executable.facts.segments == 2
     same(executable.run(FEEDS), plain(source, FEEDS), 1e-4)
     same(plain(path, FEEDS), plain(source, FEEDS), 1e-4)
@@ -206,7 +206,7 @@ def test_missing_weights_are_an_error_that_names_the_file(compiled: CompiledMode
     next(tmp_path.glob("*.data")).unlink()
 
     with pytest.raises(ExternalDataError, match=r"'w' should be in 'large\.onnx\..*\.data', but there is no such file"):
-        load_executable(path)
+        open_model(path)
 
 
 def test_moved_model_takes_its_sidecars_along(compiled: CompiledModel, tmp_path: pathlib.Path) -> None:
@@ -216,4 +216,4 @@ def test_moved_model_takes_its_sidecars_along(compiled: CompiledModel, tmp_path:
 
     folder.rename(tmp_path / "after")
 
-    assert load_executable(tmp_path / "after" / "large.onnx").facts.segments == 2
+    assert open_model(tmp_path / "after" / "large.onnx").facts.segments == 2

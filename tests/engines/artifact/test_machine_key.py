@@ -17,8 +17,9 @@ from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.machine_key import MachineKey
 from trtnode.engines.artifact.trust import Trust
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import EngineRejectedError, KeyFileError
+from trtnode.engines.runtime.options import RunOptions
 from workshop import Workshop
 
 
@@ -157,5 +158,5 @@ def test_file_compiled_here_is_trusted_here(
     marked = workshop.compile_file(source, cache=cache, **options)
     unmarked = workshop.compile_file(source, **options)
 
-    assert load_executable(marked, trust=cache.trust).facts.segments == 2
-    assert load_executable(unmarked, trust=cache.trust).facts.segments == 0
+    assert open_model(marked, run=RunOptions(trust=cache.trust)).facts.segments == 2
+    assert open_model(unmarked, run=RunOptions(trust=cache.trust)).facts.segments == 0

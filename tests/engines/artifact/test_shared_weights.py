@@ -18,7 +18,8 @@ from trtnode.engines.artifact.signing import sign_model
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
+from trtnode.engines.runtime.options import RunOptions
 
 RNG = np.random.default_rng(0)
 FEEDS = {"x": RNG.standard_normal((2, 200)).astype(np.float32)}
@@ -62,7 +63,7 @@ def test_a_compiled_file_takes_a_tenth_more_than_its_source_at_most(
 def test_engines_and_plain_onnx_runtime_answer_from_such_a_file(
     source: pathlib.Path, compiled: pathlib.Path, plain: RunPlainly, same: AssertSame
 ) -> None:
-    executable = load_executable(compiled)
+    executable = open_model(compiled)
 
     assert (executable.facts.segments, executable.facts.rejected) == (1, ())
     same(executable.run(FEEDS), plain(source, FEEDS))
@@ -75,7 +76,7 @@ def test_an_engine_without_the_model_s_weights_is_whole(source: pathlib.Path, tm
     stripped = onnx.load(tmp_path / "stripped.onnx")
     assert not stripped.graph.initializer
     assert not any(a.name == "engine_references" for node in stripped.graph.node for a in node.attribute)
-    assert load_executable(tmp_path / "stripped.onnx").facts.segments == 1
+    assert open_model(tmp_path / "stripped.onnx").facts.segments == 1
 
 
 def test_weights_and_engines_in_files_of_their_own_are_put_together(
@@ -84,14 +85,14 @@ def test_weights_and_engines_in_files_of_their_own_are_put_together(
     write_model(onnx.load(compiled), tmp_path / "large.onnx", inline_limit_bytes=1000)
 
     assert {path.suffix for path in tmp_path.iterdir()} == {".onnx", ".data", ".engine"}
-    assert load_executable(tmp_path / "large.onnx").facts.segments == 1
+    assert open_model(tmp_path / "large.onnx").facts.segments == 1
 
 
 def test_a_signature_covers_the_whole_engine(compiled: pathlib.Path, tmp_path: pathlib.Path) -> None:
     generate_key(tmp_path / "signer")
     sign_model(compiled, tmp_path / "signed.onnx", tmp_path / "signer")
 
-    trusting = load_executable(tmp_path / "signed.onnx", trust=Trust.of([tmp_path / "signer.pub"], None))
+    trusting = open_model(tmp_path / "signed.onnx", run=RunOptions(trust=Trust.of([tmp_path / "signer.pub"], None)))
 
     assert trusting.facts.segments == 1
 
@@ -147,7 +148,7 @@ def test_a_damaged_reference_is_a_damaged_engine(
     stamp_checksum(model, path)
     onnx.save(model, path)
 
-    executable = load_executable(path)
+    executable = open_model(path)
 
     (rejected,) = executable.facts.rejected
     assert message in rejected

@@ -23,8 +23,9 @@ from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.artifact.keys import generate_key, read_public_key
 from trtnode.engines.artifact.signing import sign_model
 from trtnode.engines.artifact.trust import Trust
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import KeyFileError, OutputFileError, SigningError
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.compiled.trtnode import embedded_engine, is_trtnode
 from trtnode.partitioner.errors import CompiledModelError
 
@@ -153,4 +154,4 @@ def test_model_with_files_beside_it_is_signed_in_its_folder(
         sign_model(split, tmp_path / "elsewhere" / "signed.onnx", key)
     sign_model(split, split, key)
 
-    assert load_executable(split, trust=trust).facts.segments == 2
+    assert open_model(split, run=RunOptions(trust=trust)).facts.segments == 2

@@ -24,8 +24,9 @@ from trtnode.engines.artifact.envelope import Device
 from trtnode.engines.artifact.keys import generate_key, read_private_key
 from trtnode.engines.artifact.signing import sign_model
 from trtnode.engines.artifact.trust import Trust, sign
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import EngineRejectedError
+from trtnode.engines.runtime.options import RunOptions
 
 FEEDS = {"x": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)}
 
@@ -33,7 +34,7 @@ FEEDS = {"x": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)}
 def test_model_that_a_trusted_key_signed_runs_in_its_engines(
     signed: pathlib.Path, trust: Trust, source: pathlib.Path, plain: RunPlainly, same: AssertSame
 ) -> None:
-    executable = load_executable(signed, trust=trust)
+    executable = open_model(signed, run=RunOptions(trust=trust))
 
     assert executable.facts.rejected == ()
     assert executable.facts.segments == 2
@@ -42,13 +43,13 @@ def test_model_that_a_trusted_key_signed_runs_in_its_engines(
 
 
 def test_openvino_needs_no_signature_where_there_are_no_keys(unsigned: pathlib.Path) -> None:
-    assert load_executable(unsigned).facts.segments == 2
+    assert open_model(unsigned).facts.segments == 2
 
 
 def test_openvino_needs_one_where_there_are_keys(
     unsigned: pathlib.Path, trust: Trust, caplog: pytest.LogCaptureFixture
 ) -> None:
-    executable = load_executable(unsigned, trust=trust)
+    executable = open_model(unsigned, run=RunOptions(trust=trust))
 
     assert executable.facts.segments == 0
     assert "segment_0 can't be used: it has no signature, and engines of openvino need one" in caplog.text
@@ -57,7 +58,7 @@ def test_openvino_needs_one_where_there_are_keys(
 def test_a_backend_that_may_be_unsigned_may_be_so_beside_keys(unsigned: pathlib.Path, key: pathlib.Path) -> None:
     trust = Trust.of([key.with_name("signer.pub")], ["openvino"])
 
-    assert load_executable(unsigned, trust=trust).facts.segments == 2
+    assert open_model(unsigned, run=RunOptions(trust=trust)).facts.segments == 2
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_signed_model_that_was_edited_answers_natively(
 ) -> None:
     path = edited(signed, change)
 
-    executable = load_executable(path, trust=trust)
+    executable = open_model(path, run=RunOptions(trust=trust))
 
     assert len(executable.facts.rejected) == rejected
     assert message in executable.facts.rejected[0]
@@ -106,7 +107,7 @@ def test_model_that_another_key_signed_answers_natively(
     generate_key(tmp_path / "stranger")
     sign_model(unsigned, tmp_path / "forged.onnx", tmp_path / "stranger")
 
-    executable = load_executable(tmp_path / "forged.onnx", trust=trust)
+    executable = open_model(tmp_path / "forged.onnx", run=RunOptions(trust=trust))
 
     assert executable.facts.segments == 0
     assert "its signature is not of a trusted key" in executable.facts.rejected[0]

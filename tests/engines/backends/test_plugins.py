@@ -25,8 +25,9 @@ from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.plugins import GROUP, engine_names, engine_problem
 from trtnode.engines.backends.registry import get_backend, resolve_engine
 from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import BackendMissingError, UnknownBackendError
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.errors import OptionError
 from trtnode.partitioner.options import made_of
 from workshop import Workshop
@@ -108,7 +109,7 @@ def test_file_that_names_an_engine_never_has_it_imported(
 ) -> None:
     path, _, _ = signed
 
-    executable = load_executable(path)
+    executable = open_model(path)
     (answer,) = executable.run({"x": floats(2, 4)}).values()
 
     assert np.allclose(np.sum(answer, axis=1), 1)
@@ -121,7 +122,7 @@ def test_signed_engine_runs_for_whoever_trusts_the_signer(
 ) -> None:
     path, trust, _ = signed
 
-    executable = load_executable(path, trust=trust)
+    executable = open_model(path, run=RunOptions(trust=trust))
     reasons = fallbacks(executable)
     executable.run({"x": floats(2, 4)})
 

@@ -13,7 +13,7 @@ from comparison import AssertSame, RunPlainly
 from stand_in_workers import InProcessWorker
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.reference import ReferenceBackend
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import BuildError
 from workshop import Workshop
 
@@ -66,7 +66,7 @@ def test_models_give_the_answers_of_plain_onnxruntime(
     source = workshop.write(graph)
 
     compiled = workshop.compile_file(source, engine="reference", native_ops=native_ops, worker=in_process)
-    executable = load_executable(compiled)
+    executable = open_model(compiled)
 
     assert executable.facts.engine == "reference"
     assert executable.facts.segments == segments
@@ -83,7 +83,7 @@ def test_openvino_agrees_with_the_reference(workshop: Workshop, in_process: InPr
     feeds = {"x": floats(2, 3, 6, 6)}
 
     answers = [
-        load_executable(workshop.compile_file(source, engine=engine, worker=in_process)).run(feeds)
+        open_model(workshop.compile_file(source, engine=engine, worker=in_process)).run(feeds)
         for engine in ("reference", "openvino")
     ]
 

@@ -18,7 +18,7 @@ from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.build.bisection import LEAST_TRIAL_S, Budget, find_culprits
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import BuildError, EngineError, WorkerError
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.segments import Segment, cut
@@ -214,7 +214,7 @@ def test_only_the_poisoned_node_of_a_long_segment_runs_natively(
     assert WORDS[how] in native.detail
     assert [len(s.nodes) for s in compiled.report.segments] == [3, 4]
     path = workshop.write(compiled.model)
-    same(load_executable(path).run(FEEDS), plain(source, FEEDS))
+    same(open_model(path).run(FEEDS), plain(source, FEEDS))
     same(plain(path, FEEDS), plain(source, FEEDS))
 
 
@@ -245,7 +245,7 @@ def test_segment_without_any_engine_costs_the_others_nothing(
     assert {n.node.partition(":")[2] for n in failed} == segment
     assert all(WORDS[how] in n.detail for n in failed)
     assert len(compiled.report.segments) == 2
-    same(load_executable(workshop.write(compiled.model)).run(FEEDS), plain(source, FEEDS))
+    same(open_model(workshop.write(compiled.model)).run(FEEDS), plain(source, FEEDS))
 
 
 def test_only_the_node_that_an_engine_computes_wrong_runs_natively(
@@ -264,7 +264,7 @@ def test_only_the_node_that_an_engine_computes_wrong_runs_natively(
     assert (native.node, native.code) == ("Sqrt:d", ReasonCode.INACCURATE)
     assert "'d' is not what native execution gives" in native.detail
     assert [len(s.nodes) for s in compiled.report.segments] == [3, 4]
-    same(load_executable(workshop.write(compiled.model)).run(FEEDS), plain(source, FEEDS))
+    same(open_model(workshop.write(compiled.model)).run(FEEDS), plain(source, FEEDS))
 
 
 class CrashingChecks:
@@ -294,7 +294,7 @@ def test_engine_that_crashes_its_check_costs_the_others_nothing(
         ["Abs", "Sqrt"],
         ["Tanh"],
     ]
-    same(load_executable(workshop.write(compiled.model)).run(FEEDS), plain(source, FEEDS))
+    same(open_model(workshop.write(compiled.model)).run(FEEDS), plain(source, FEEDS))
 
 
 def test_second_compilation_searches_nothing(workshop: Workshop, worker: SubprocessWorker, cache: EngineCache) -> None:

@@ -18,9 +18,10 @@ from stand_in_workers import AnyWorker, CrashingWorker, InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.reference import ReferenceBackend, ReferenceEngine
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.openvino.indices import may_be_empty
 from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.model.loading import load_model
 from trtnode.partitioner.passes.clean_up import clean_up
 from workshop import Workshop
@@ -36,7 +37,7 @@ def test_a_decoder_stays_in_its_engine_from_the_first_token_to_the_last(
     source = workshop.write(decoder())
     workshop.compile(source, cache=cache)
 
-    executable = load_executable(workshop.compile_file(source, cache=cache))
+    executable = open_model(workshop.compile_file(source, cache=cache))
 
     assert executable.facts.segments
     reasons = fallbacks(executable)
@@ -64,7 +65,7 @@ def test_a_batch_of_nothing_is_answered_by_the_engine(
     graph: str, feeds: dict[str, Any], workshop: Workshop, plain: RunPlainly, same: AssertSame, fallbacks: Watch
 ) -> None:
     source = workshop.write(graph)
-    executable = load_executable(workshop.compile_file(source))
+    executable = open_model(workshop.compile_file(source))
     reasons = fallbacks(executable)
 
     same(executable.run(feeds), plain(source, feeds))
@@ -77,7 +78,7 @@ def test_an_engine_that_does_not_survive_empty_inputs_keeps_the_others(
     crashing: tuple[str, ...], workshop: Workshop, in_process: InProcessWorker, fallbacks: Watch
 ) -> None:
     worker: AnyWorker = CrashingWorker(in_process, *crashing)
-    executable = load_executable(workshop.compile_file(workshop.write(ROWS), worker=worker))
+    executable = open_model(workshop.compile_file(workshop.write(ROWS), worker=worker))
     reasons = fallbacks(executable)
 
     assert executable.run({"x": floats(0, 4)})["y"].shape == (0, 4)
@@ -108,7 +109,7 @@ def test_an_engine_that_answers_empty_inputs_wrong_is_used_for_others_alone(
 ) -> None:
     register(BackendOfOneRow)
     compiled = workshop.compile_file(workshop.write(ROWS), engine="one-row", worker=in_process)
-    executable = load_executable(compiled, trust=Trust(allow_unsigned=frozenset({"one-row"})))
+    executable = open_model(compiled, run=RunOptions(trust=Trust(allow_unsigned=frozenset({"one-row"}))))
     reasons = fallbacks(executable)
 
     assert executable.facts.segments == 1
@@ -139,7 +140,7 @@ def with_empty(text: str) -> Callable[[onnx.ModelProto], None]:
 def test_places_that_cant_be_read_leave_the_nodes_native(text: str, workshop: Workshop) -> None:
     path = edited(workshop.compile_file(workshop.write(ROWS)), with_empty(text))
 
-    executable = load_executable(path)
+    executable = open_model(path)
 
     assert "its envelope can't be read (" in executable.facts.rejected[0]
     assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)

@@ -12,8 +12,8 @@ import pytest
 from trtnode.engines.build.interpreter import start_interpreter
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.prepare import prepare_model
 from trtnode.engines.errors import ProcessStartError
+from workshop import prepare_and_open
 
 ECHO = """
 import sys
@@ -94,7 +94,7 @@ def test_a_served_model_runs_natively_where_no_process_can_be_started(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(model.with_name("gone")))
 
-    executable = prepare_model(model, CompileOptions(engine="openvino"))
+    executable = prepare_and_open(model, CompileOptions(engine="openvino"))
 
     assert executable.facts.engine == "native"
     assert "can't be started (No such file or directory)" in caplog.text

@@ -16,8 +16,8 @@ from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.backends.progress import Progress, listening
 from trtnode.engines.build import jobs
 from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.compile.partitioning import partition_model
-from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.errors import EngineError, WorkerError
 from trtnode.partitioner.cut.labels import ReasonCode
 from workshop import Workshop
@@ -40,7 +40,7 @@ def test_engine_that_computes_wrong_is_left_out_and_others_stay(
     assert refused.code == ReasonCode.INACCURATE
     assert "'e' is not what native execution gives: 8 of 8 elements differ, by up to 1" in refused.detail
     path = workshop.write(compiled.model)
-    same(load_executable(path).run(FEEDS), plain(source, FEEDS))
+    same(open_model(path).run(FEEDS), plain(source, FEEDS))
     same(plain(path, FEEDS), plain(source, FEEDS))
 
 
@@ -60,7 +60,7 @@ def test_engine_that_is_refused_is_left_out_and_others_stay(
     assert [(n.op_type, n.code, n.detail) for n in compiled.report.native if n.op_type == "Neg"] == [
         ("Neg", ReasonCode.BUILD_FAILED, "Neg is too hard.")
     ]
-    same(load_executable(workshop.write(compiled.model)).run(FEEDS), plain(source, FEEDS))
+    same(open_model(workshop.write(compiled.model)).run(FEEDS), plain(source, FEEDS))
 
 
 GROWING = """g (float[N] x) => (float[N] y) <float large = {1e5}, float two = {2}> {
@@ -85,7 +85,7 @@ def test_an_engine_whose_rounding_grows_behind_it_is_left_out_and_others_stay(
     assert refused.keys() == {"Exp", "Mul"}
     assert "as a whole fails with this engine: output 'y': " in refused["Exp"]
     feeds = {"x": np.linspace(-1, 1, 8, dtype=np.float32)}
-    same(load_executable(workshop.write(compiled.model)).run(feeds), plain(source, feeds))
+    same(open_model(workshop.write(compiled.model)).run(feeds), plain(source, feeds))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_engine_may_take_many_times_what_native_execution_takes(
     said: list[Progress] = []
 
     with listening(said.append):
-        jobs.check_segments(source, load_executable(source).inputs, segments, None, engine_s=engine_s)
+        jobs.check_segments(source, open_model(source).inputs, segments, None, engine_s=engine_s)
 
     limits = {progress.limit_s for progress in said if progress.done < progress.total}
     assert len(said) == 3

@@ -22,8 +22,9 @@ from trtnode.engines.artifact.keys import generate_key
 from trtnode.engines.artifact.signing import sign_model
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.compile.compiled_files import listed_engines, merge_files, strip_file
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import EngineError, OutputFileError, OverwriteError
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.errors import MergeError
 from trtnode.partitioner.model.loading import load_model
 from workshop import Workshop
@@ -75,7 +76,7 @@ def damaged(name: str) -> Callable[[onnx.ModelProto], None]:
 def test_the_engine_that_fits_runs_whatever_its_place(
     merged: pathlib.Path, source: pathlib.Path, plain: RunPlainly, same: AssertSame
 ) -> None:
-    executable = load_executable(merged)
+    executable = open_model(merged)
 
     assert (executable.facts.segments, executable.facts.rejected) == (1, ())
     same(executable.run(FEEDS), plain(source, FEEDS), 1e-3)
@@ -83,7 +84,7 @@ def test_the_engine_that_fits_runs_whatever_its_place(
 
 
 def test_nobody_reads_the_engines_that_do_not_run(merged: pathlib.Path) -> None:
-    executable = load_executable(edited(merged, damaged("engine")))
+    executable = open_model(edited(merged, damaged("engine")))
 
     assert (executable.facts.segments, executable.facts.rejected) == (1, ())
 
@@ -92,7 +93,7 @@ def test_nobody_reads_the_engines_that_do_not_run(merged: pathlib.Path) -> None:
 def test_a_damaged_engine_that_would_run_gives_way_to_its_nodes(
     part: str, merged: pathlib.Path, source: pathlib.Path, plain: RunPlainly, same: AssertSame
 ) -> None:
-    executable = load_executable(edited(merged, damaged(part)))
+    executable = open_model(edited(merged, damaged(part)))
 
     assert executable.facts.segments == 0
     assert "its bytes are damaged" in str(executable.facts.rejected)
@@ -121,7 +122,7 @@ def test_sidecars_go_into_the_merged_file(
 
     merge_files([elsewhere, split / "here.onnx"], target)
 
-    executable = load_executable(target)
+    executable = open_model(target)
     assert executable.facts.segments == 1
     same(executable.run(FEEDS), plain(source, FEEDS), 1e-3)
 
@@ -134,7 +135,7 @@ def test_several_engines_go_to_sidecars_where_the_file_grows_too_large(merged: p
 
     names = {a.name for node in onnx.load(large / "merged.onnx").graph.node for a in node.attribute}
     assert {"engine_file", "engine_file.1"} <= names
-    assert load_executable(large / "merged.onnx").facts.segments == 1
+    assert open_model(large / "merged.onnx").facts.segments == 1
 
 
 def test_another_cut_is_refused_by_its_nodes_and_the_option_that_helps(
@@ -184,13 +185,13 @@ def test_a_signature_covers_every_engine(merged: pathlib.Path, tmp_path: pathlib
     generate_key(tmp_path / "signer")
     trust = Trust.of([tmp_path / "signer.pub"], None)
 
-    unsigned = load_executable(merged, trust=trust).facts.segments
+    unsigned = open_model(merged, run=RunOptions(trust=trust)).facts.segments
     assert sign_model(merged, merged, tmp_path / "signer") == 2
 
-    executable = load_executable(merged, trust=trust)
+    executable = open_model(merged, run=RunOptions(trust=trust))
     assert (unsigned, executable.facts.segments) == (0, 1)
     forged = edited(merged, lambda p: _rename(p, "envelope.1", device={"features": "another", "name": "y"}))
-    assert load_executable(forged, trust=trust).facts.segments == 0
+    assert open_model(forged, run=RunOptions(trust=trust)).facts.segments == 0
 
 
 def _rename(proto: onnx.ModelProto, name: str, **fields: Any) -> None:
@@ -205,7 +206,7 @@ def test_engines_of_other_libraries_are_left_out(
 
     left = strip_file(both, both, keep=["openvino"], fallback=False)
 
-    executable = load_executable(both)
+    executable = open_model(both)
     assert (left, executable.facts.segments) == (1, 1)
     same(executable.run(FEEDS), plain(source, FEEDS), 1e-3)
     with pytest.raises(EngineError, match="has no engine of sparse"):
@@ -217,7 +218,7 @@ def test_engines_alone_run_after_their_nodes_are_left_out(
 ) -> None:
     assert strip_file(merged, merged, keep=[], fallback=True) == 2
 
-    executable = load_executable(merged)
+    executable = open_model(merged)
     assert executable.facts.native_fallback is False
     assert not onnx.load(merged).functions
     same(executable.run(FEEDS), plain(source, FEEDS), 1e-3)

@@ -23,7 +23,7 @@ from trtnode.engines.artifact.envelope import current_platform
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import AlreadyCompiledError, ModelLoadError, UnknownBackendError
 from trtnode.engines.openvino.library import ov
 from trtnode.partitioner.errors import UnknownOptionError
@@ -197,7 +197,7 @@ def test_killed_compile_leaves_no_half_file(
     assert not [p for p in folder.iterdir() if p.suffix == ".onnx" and p != target]
     assert ended(int(child))
     workshop.compile(source).save(target)
-    same(load_executable(target).run(FEEDS), plain(source, FEEDS))
+    same(open_model(target).run(FEEDS), plain(source, FEEDS))
 
 
 def ended(process_id: int) -> bool:

@@ -15,8 +15,8 @@ from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.custom_operators import custom_operators
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.compile.partitioning import partition_model
-from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.errors import CustomOperatorsError, ModelLoadError
 from trtnode.serving.cli.program import main
 from workshop import Workshop
@@ -75,7 +75,7 @@ def test_native_answers_of_another_thread_have_the_operators(
     source: pathlib.Path, library: pathlib.Path, workshop: Workshop
 ) -> None:
     with custom_operators([library]):
-        executable = load_executable(workshop.compile_file(source))
+        executable = open_model(workshop.compile_file(source))
     answers: list[np.ndarray] = []
     x = np.full((1, 4), np.nan, np.float32)
 

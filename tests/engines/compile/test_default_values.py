@@ -18,7 +18,7 @@ from stand_in_workers import InProcessWorker
 from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import InvalidInputError
 from trtnode.engines.runtime.executor import Executable
 from trtnode.partitioner.cut.options import PartitionOptions
@@ -50,7 +50,7 @@ ENGINES = ["openvino", "reference", "tensorrt-rtx"]
 
 def counted(path: pathlib.Path) -> tuple[Executable, list[str]]:
     """A loaded model, and the reasons of its native answers."""
-    executable, reasons = load_executable(path), list[str]()
+    executable, reasons = open_model(path), list[str]()
     executable.on_fallback = reasons.append
     return executable, reasons
 
@@ -76,7 +76,7 @@ def test_one_engine_holds_the_defaults_and_the_file_is_right_for_any_value(
 
     assert operators(path) == ["TrtNode"]
     assert [value.name for value in onnx.load(path).graph.input] == ["x", "w", "v"]
-    executable = load_executable(path)
+    executable = open_model(path)
     assert [(spec.name, spec.optional) for spec in executable.inputs] == [("x", False), ("w", True), ("v", True)]
     for feeds in (X, replaced):
         same(plain(path, feeds), plain(source, feeds))
@@ -159,7 +159,7 @@ def test_without_native_fallback_another_value_is_refused(workshop: Workshop, pl
     source = workshop.write(SCALED)
     path = source.with_name("stripped.onnx")
     workshop.compile(source).without_fallback().save(path)
-    executable = load_executable(path)
+    executable = open_model(path)
 
     assert np.allclose(executable.run(X)["y"], plain(source, X)["y"])
     with pytest.raises(InvalidInputError, match=r"default of input 'w' as a constant.* leave the input out"):
@@ -275,7 +275,7 @@ def test_random_graphs_with_defaults_give_the_answers_of_plain_onnxruntime(
 
     path = shared_workshop.compile_file(source, native_ops=(native,), worker=in_process)
 
-    executable = load_executable(path)
+    executable = open_model(path)
     assert executable.facts.rejected == ()
     others = {"w": floats(2, 4, seed=5), "v": floats(2, 4, seed=6), "s": np.array([-1, 4])}
     for feeds in (dict[str, Any](), {name: others[name] for name in sent}):

@@ -13,7 +13,7 @@ from faulty_backends import UnreliableBackend
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK
 from trtnode.engines.build import jobs
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import BuildError, ExecutionError, ModelLoadError
 from trtnode.serving.cli.program import main
 from workshop import Workshop
@@ -52,7 +52,7 @@ def test_a_model_that_only_an_engine_runs_is_compiled_and_says_so(
 
 
 def test_it_gives_what_the_reference_gives(workshop: Workshop, source: pathlib.Path) -> None:
-    executable = load_executable(workshop.compile_file(source, reference=False))
+    executable = open_model(workshop.compile_file(source, reference=False))
 
     np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source), rtol=1e-5)
     assert executable.facts.native_fallback is False
@@ -61,7 +61,7 @@ def test_it_gives_what_the_reference_gives(workshop: Workshop, source: pathlib.P
 def test_an_engine_that_fails_is_an_error(
     workshop: Workshop, source: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    executable = load_executable(workshop.compile_file(source, reference=False))
+    executable = open_model(workshop.compile_file(source, reference=False))
 
     with pytest.raises(ExecutionError, match=r"holds an index outside.* no native path"):
         executable.run({**FEEDS, "batch": np.full(1, 2**40)})
@@ -76,7 +76,7 @@ def test_without_engines_there_is_nothing_to_run_it(workshop: Workshop, source: 
     with pytest.raises(ModelLoadError, match="RoiAlign"):
         workshop.compile(source, engine="native", reference=False)
     with pytest.raises(ModelLoadError, match="only its engines run this model"):
-        load_executable(workshop.compile_file(source, reference=False), native=True)
+        open_model(workshop.compile_file(source, reference=False), use_engines=False)
 
 
 @pytest.mark.usefixtures("choosing_engines")

@@ -9,7 +9,8 @@ import onnxruntime
 import pytest
 
 from trtnode.engines.artifact.trust import Trust
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
+from trtnode.engines.runtime.options import RunOptions
 
 FILES = pathlib.Path(__file__).parents[2] / "fixtures" / "0.1.0"
 
@@ -22,7 +23,7 @@ def answers() -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("trust", [None, Trust()], ids=["unchecked", "trusted-by-default"])
 def test_a_compiled_file_answers_as_it_did(answers: dict[str, np.ndarray], trust: Trust | None) -> None:
-    executable = load_executable(FILES / "compiled.onnx", trust=trust)
+    executable = open_model(FILES / "compiled.onnx", run=RunOptions(trust=trust))
 
     np.testing.assert_allclose(executable.run({"x": answers["x"]})["y"], answers["y"], rtol=1e-5)
     assert executable.facts.native_nodes >= 1
@@ -47,7 +48,7 @@ def test_engines_in_a_branch_give_way_to_the_nodes_that_they_replaced(caplog: py
         "k": rng.standard_normal(1024, dtype=np.float32),
     }
 
-    executable = load_executable(path)
+    executable = open_model(path)
 
     np.testing.assert_allclose(executable.run(feeds)["y"], session.run(None, feeds)[0], rtol=1e-5)
     assert executable.facts.segments == 0

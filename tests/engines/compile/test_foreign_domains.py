@@ -15,8 +15,8 @@ from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.compile.partitioning import partition_model
-from trtnode.engines.compile.prepare import load_executable
 from trtnode.engines.runtime.executor import Executable
 from trtnode.partitioner.cut.report import Report
 from workshop import Workshop
@@ -84,7 +84,7 @@ def test_dimensions_that_vary_behind_a_foreign_operator_vary_in_engines(
     fallbacks: Callable[[Executable], list[str]],
 ) -> None:
     source = workshop.write(SCALED, domains=DOMAINS)
-    executable = load_executable(workshop.compile_file(source, worker=in_process))
+    executable = open_model(workshop.compile_file(source, worker=in_process))
     reasons = fallbacks(executable)
 
     for rows in (1, 2, 5, 64):
@@ -103,7 +103,7 @@ def test_a_size_that_runs_showed_and_a_request_breaks_is_answered_natively(
 ) -> None:
     source = workshop.write(HEAD, domains=DOMAINS)
     path = workshop.compile_file(source, worker=in_process)
-    executable = load_executable(path)
+    executable = open_model(path)
     reasons = fallbacks(executable)
 
     for rows in (7, 1):

@@ -14,11 +14,11 @@ from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.prepare import load_executable, prepare_model
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import InvalidInputError
 from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.serving.cli.program import main
-from workshop import Workshop
+from workshop import Workshop, prepare_and_open
 
 GRAPH = """g (float[2,4] x, float[4] w, float[4] v) => (float[2,4] y)
     <float[4] w = {1, 2, 3, 4}, float[4] v = {2, 2, 2, 2}> {
@@ -52,7 +52,7 @@ def test_constants_are_no_inputs_of_the_compiled_model(
     path = compiled(source, engine, workshop.worker, freeze_initializers=True)
 
     assert [value.name for value in onnx.load(path).graph.input] == ["x"]
-    executable = load_executable(path)
+    executable = open_model(path)
     same(executable.run(FEEDS), plain(source, FEEDS))
     with pytest.raises(InvalidInputError, match=r"There is no input 'w'\. The model takes x float32\[2, 4\]"):
         executable.run({**FEEDS, "w": np.zeros(4, np.float32)})
@@ -68,7 +68,7 @@ def test_a_model_without_any_segment_loses_these_inputs_too(source: pathlib.Path
 def test_a_served_model_refuses_a_replacement(
     engine: str, source: pathlib.Path, plain: RunPlainly, same: AssertSame
 ) -> None:
-    executable = prepare_model(source, CompileOptions(engine=engine, partition=FROZEN))
+    executable = prepare_and_open(source, CompileOptions(engine=engine, partition=FROZEN))
 
     assert [spec.name for spec in executable.inputs] == ["x"]
     same(executable.run(FEEDS), plain(source, FEEDS))
@@ -102,4 +102,4 @@ def test_old_models_list_their_initializers_as_inputs_and_stay_as_they_are(works
     path = compiled(source, "native", workshop.worker, freeze_initializers=True)
 
     assert [value.name for value in onnx.load(path).graph.input] == ["x", "w", "v"]
-    assert load_executable(path).run(FEEDS)["y"].shape == (2, 4)
+    assert open_model(path).run(FEEDS)["y"].shape == (2, 4)

@@ -12,7 +12,7 @@ from model_texts import parse
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 
 
 def test_a_function_of_another_opset_runs_natively_beside_engines(
@@ -28,7 +28,7 @@ def test_a_function_of_another_opset_runs_natively_beside_engines(
 
     compile_model(source, CompileOptions(engine="openvino"), worker=worker).save(compiled)
 
-    executable = load_executable(compiled)
+    executable = open_model(compiled)
     x = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
     assert executable.facts.segments == 1
     np.testing.assert_array_equal(executable.run({"x": x})["y"], np.maximum(x.T, 0))

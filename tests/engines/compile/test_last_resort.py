@@ -14,14 +14,14 @@ from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK, REFERENCE_N
 from trtnode.engines.backends.reference import Evaluator
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.compile.partitioning import partition_model
-from trtnode.engines.compile.prepare import load_executable, prepare_file, prepare_model
-from trtnode.engines.compile.prepared import open_prepared
+from trtnode.engines.compile.prepare import prepare_model
 from trtnode.engines.errors import ExecutionError, LastResortError, ReferenceNeededError
 from trtnode.engines.runtime.executor import open_executable
 from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.model.loading import load_model
-from workshop import Workshop
+from workshop import Workshop, prepare_and_open
 
 DOMAINS = ', "ai.onnx.preview": 1'
 
@@ -99,14 +99,14 @@ def test_the_file_stays_valid_and_says_what_it_needs(workshop: Workshop, source:
 
 @pytest.mark.parametrize("engine", ["openvino", "native"])
 def test_the_compiled_file_gives_the_right_answer(workshop: Workshop, source: pathlib.Path, engine: str) -> None:
-    executable = load_executable(workshop.compile_file(source, engine=engine))
+    executable = open_model(workshop.compile_file(source, engine=engine))
 
     np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source)[0], rtol=1e-5, atol=1e-6)
     assert executable.facts.reference_nodes == ["FlexAttention"]
 
 
 def test_its_stage_is_one_node(workshop: Workshop, source: pathlib.Path) -> None:
-    executable = load_executable(workshop.compile_file(source))
+    executable = open_model(workshop.compile_file(source))
     times: list[StageTime] = []
 
     executable.run(FEEDS, times=times)
@@ -119,7 +119,7 @@ def test_its_stage_is_one_node(workshop: Workshop, source: pathlib.Path) -> None
 
 
 def test_a_model_that_is_not_compiled_runs(source: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
-    executable = load_executable(source)
+    executable = open_model(source)
 
     np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source)[0], rtol=1e-5, atol=1e-6)
     assert "onnx.reference, which is slow, runs 1 node (FlexAttention)" in caplog.text
@@ -130,7 +130,7 @@ def test_control_flow_around_it_runs_there_as_a_whole(workshop: Workshop, condit
     source = workshop.write(BRANCHES, domains=DOMAINS)
     feeds = {"c": np.array(condition), "x": np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2) / 4}
 
-    executable = load_executable(workshop.compile_file(source))
+    executable = open_model(workshop.compile_file(source))
 
     np.testing.assert_allclose(executable.run(feeds)["y"], expected(source, feeds)[0], rtol=1e-5)
     assert executable.facts.reference_nodes == ["If"]
@@ -140,7 +140,7 @@ def test_a_function_around_it_runs_there_as_a_whole(workshop: Workshop) -> None:
     source = workshop.write(FUNCTION, domains=f'{DOMAINS}, "local": 1')
     feeds = {"x": FEEDS["x"]}
 
-    executable = load_executable(workshop.compile_file(source))
+    executable = open_model(workshop.compile_file(source))
 
     np.testing.assert_allclose(executable.run(feeds)["y"], expected(source, feeds)[0], rtol=1e-5, atol=1e-6)
     assert executable.facts.reference_nodes == ["attend"]
@@ -157,7 +157,7 @@ def test_an_engine_goes_before_it(workshop: Workshop) -> None:
 
 def test_it_stands_behind_an_engine_that_can_not_answer(workshop: Workshop) -> None:
     source = workshop.write(ROI_ALIGN, opset=22)
-    executable = load_executable(workshop.compile_file(source))
+    executable = open_model(workshop.compile_file(source))
     np.testing.assert_allclose(executable.run(ROI_FEEDS)["y"], expected(source, ROI_FEEDS)[0], rtol=1e-5)
 
     with pytest.raises(ExecutionError, match=r"onnx\.reference"):
@@ -192,12 +192,12 @@ def test_a_prepared_model_is_opened_elsewhere(source: pathlib.Path, tmp_path: pa
     options, folder = CompileOptions(engine="openvino"), tmp_path / "prepared"
     folder.mkdir()
 
-    prepared = prepare_file(source, options, None, folder)
+    prepared = prepare_model(source, options, None, folder)
 
-    executable = open_prepared(source, prepared, None)
+    executable = open_model(source, prepared=prepared)
     np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source)[0], rtol=1e-5, atol=1e-6)
     with pytest.raises(ReferenceNeededError):
-        prepare_model(source, CompileOptions(engine="openvino", reference=False))
+        prepare_and_open(source, CompileOptions(engine="openvino", reference=False))
 
 
 def test_a_result_that_the_operator_does_not_define_is_refused(source: pathlib.Path) -> None:
@@ -220,7 +220,7 @@ def test_automatic_padding_beside_other_padding_is_refused_where_they_differ(wor
     )
     feeds = {"x": np.ones((1, 1, 4, 4), np.float32), "w": np.ones((1, 1, 3, 3), np.float32)}
 
-    executable = load_executable(workshop.write(model))
+    executable = open_model(workshop.write(model))
 
     if pads:
         with pytest.raises(LastResortError, match=r"float32\[1, 1, 2, 2\] for 'a', which is float32\[1, 1, 4, 4\]"):

@@ -9,7 +9,7 @@ import pytest
 from arrays import floats
 from comparison import AssertSame, RunPlainly
 from model_texts import parse
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from workshop import Workshop
 
 
@@ -28,7 +28,7 @@ def test_any_opset_gives_the_answers_of_plain_onnxruntime(
     source = workshop.write(graph % weights, opset=opset, ir=ir)
 
     compiled = workshop.compile_file(source, native_ops=("Relu",))
-    executable = load_executable(compiled)
+    executable = open_model(compiled)
 
     assert executable.facts.segments == 2
     for batch in (1, 3):
@@ -53,8 +53,8 @@ def test_weights_in_external_data_are_found_beside_the_model(
     compiled = workshop.compile_file(source, native_ops=("Relu",))
 
     assert not {t.data_location for t in onnx.load(compiled, load_external_data=False).graph.initializer} - {0}
-    same(load_executable(compiled).run(feeds), plain(source, feeds), 1e-4)
-    same(load_executable(source).run(feeds), plain(source, feeds))
+    same(open_model(compiled).run(feeds), plain(source, feeds), 1e-4)
+    same(open_model(source).run(feeds), plain(source, feeds))
 
 
 def test_optional_input_may_be_left_out(workshop: Workshop) -> None:
@@ -76,7 +76,7 @@ def test_optional_input_may_be_left_out(workshop: Workshop) -> None:
     )
     np.savez(workshop.folder / "samples.npz", x=floats(4))
 
-    executable = load_executable(workshop.compile_file(source, samples=workshop.folder / "samples.npz"))
+    executable = open_model(workshop.compile_file(source, samples=workshop.folder / "samples.npz"))
 
     assert executable.facts.segments == 1
     assert not executable.run({"x": floats(4)})["h"]
@@ -96,7 +96,7 @@ def test_names_may_be_anything(workshop: Workshop, plain: RunPlainly, same: Asse
     source = workshop.write(proto)
     feeds = {"segment_0": floats(2, 4)}
 
-    executable = load_executable(workshop.compile_file(source, native_ops=("Relu",)))
+    executable = open_model(workshop.compile_file(source, native_ops=("Relu",)))
 
     assert executable.facts.segments == 2
     same(executable.run(feeds), plain(source, feeds))

@@ -12,7 +12,7 @@ from arrays import floats
 from comparison import AssertSame, RunPlainly
 from odd_models import EDITS, odd_model
 from stand_in_workers import InProcessWorker
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import EngineError
 from trtnode.partitioner.errors import PartitionError
 from workshop import Workshop
@@ -49,13 +49,13 @@ def test_what_plain_onnxruntime_runs_gives_the_same_answers_as_it_is_and_compile
     expected = plainly(plain, path)
 
     if expected is None:
-        runs(lambda: load_executable(path))
+        runs(lambda: open_model(path))
         runs(lambda: shared_workshop.compile(path, engine="native"))
         return
     compiled = shared_workshop.compile_file(path)
-    answer = load_executable(compiled)
+    answer = open_model(compiled)
     feeds = {spec.name: FEEDS[spec.name] for spec in answer.inputs if spec.name in FEEDS}
-    same(load_executable(path).run(feeds), expected)
+    same(open_model(path).run(feeds), expected)
     same(answer.run(feeds), expected)
     same(plain(compiled, feeds), expected)
 
@@ -102,4 +102,4 @@ def test_a_model_that_can_t_be_simplified_is_compiled_as_it_is(
     compiled = workshop.compile_file(path, worker=in_process)
 
     assert "it can't be simplified ('no such value'), so its nodes stay as they are" in caplog.text
-    same(load_executable(compiled).run({"x": FEEDS["x"]}), plain(path, {"x": FEEDS["x"]}))
+    same(open_model(compiled).run({"x": FEEDS["x"]}), plain(path, {"x": FEEDS["x"]}))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import gc
+import itertools
 import pathlib
 import weakref
 from collections.abc import Callable, Mapping
@@ -19,13 +21,13 @@ from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.build import builder
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.compile.prepare import prepare_model
 from trtnode.engines.runtime.executor import Executable
-from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.cut.options import PartitionOptions
 from trtnode.partitioner.errors import ModelFileError
 from trtnode.partitioner.model import protobuf_walk
-from workshop import Workshop
+from workshop import Workshop, prepare_and_open
 
 OPTIONS = CompileOptions(engine="openvino", partition=PartitionOptions(native_ops=("Relu",)))
 
@@ -38,7 +40,7 @@ def source(workshop: Workshop) -> pathlib.Path:
 def test_model_is_compiled_and_loaded_without_writing_a_file(
     source: pathlib.Path, plain: RunPlainly, same: AssertSame
 ) -> None:
-    executable = prepare_model(source, OPTIONS)
+    executable = prepare_and_open(source, OPTIONS)
 
     assert executable.facts.segments == 2
     assert executable.facts.engines_built == 2
@@ -49,7 +51,7 @@ def test_model_is_compiled_and_loaded_without_writing_a_file(
 def test_engines_are_freed_with_their_model(source: pathlib.Path) -> None:
     gc.disable()  # memory that waits for the garbage collection piles up while models are loaded again and again
     try:
-        executable = prepare_model(source, OPTIONS)
+        executable = prepare_and_open(source, OPTIONS)
         executable.run(FEEDS)
         engines = [weakref.ref(one) for one in gc.get_objects() if type(one).__name__ == "OpenVinoEngine"]
         before = sum(one() is not None for one in engines)
@@ -76,7 +78,7 @@ def test_model_runs_natively_where_the_disk_is_too_full_to_compile_it(
 
     monkeypatch.setattr(*full, fail)
 
-    executable = prepare_model(source, OPTIONS)
+    executable = prepare_and_open(source, OPTIONS)
 
     assert executable.facts.engine == "native"
     assert "runs natively, since it can't be compiled" in caplog.text
@@ -87,9 +89,9 @@ def test_model_runs_natively_where_the_disk_is_too_full_to_compile_it(
 def test_second_start_builds_nothing(
     source: pathlib.Path, plain: RunPlainly, same: AssertSame, cache: EngineCache
 ) -> None:
-    prepare_model(source, OPTIONS, cache)
+    prepare_and_open(source, OPTIONS, cache)
 
-    executable = prepare_model(source, OPTIONS, cache)
+    executable = prepare_and_open(source, OPTIONS, cache)
 
     assert executable.facts.engines_built == 0
     assert executable.facts.segments == 2
@@ -102,7 +104,7 @@ def test_native_uses_no_engine(
 ) -> None:
     path = workshop.compile_file(source) if compiled else source
 
-    executable = prepare_model(path, CompileOptions(engine="native"))
+    executable = prepare_and_open(path, CompileOptions(engine="native"))
 
     assert executable.facts.engine == "native"
     assert executable.facts.segments == 0
@@ -114,7 +116,7 @@ def test_model_without_any_engine_node_runs_natively(workshop: Workshop, plain: 
     source = workshop.write("g (double[N] x) => (double[N] y) { y = Exp(x) }")
     feeds = {"x": np.linspace(0, 1, 5)}
 
-    executable = prepare_model(source, OPTIONS)
+    executable = prepare_and_open(source, OPTIONS)
 
     assert executable.facts.segments == 0
     same(executable.run(feeds), plain(source, feeds))
@@ -123,7 +125,7 @@ def test_model_without_any_engine_node_runs_natively(workshop: Workshop, plain: 
 def test_request_that_engines_can_not_answer_is_answered_by_the_source(
     source: pathlib.Path, fallbacks: Callable[[Executable], list[str]]
 ) -> None:
-    executable = prepare_model(source, OPTIONS)
+    executable = prepare_and_open(source, OPTIONS)
     reasons = fallbacks(executable)
 
     assert executable.run({"x": np.full((2, 4), np.nan, np.float32)})["y"].shape == (2, 4)
@@ -131,7 +133,7 @@ def test_request_that_engines_can_not_answer_is_answered_by_the_source(
 
 
 def test_digits_are_recognized(digits: pathlib.Path, digits_test: Mapping[str, np.ndarray]) -> None:
-    executable = prepare_model(digits, OPTIONS, run=RunOptions(threads=1, shares_cores=True))
+    executable = prepare_and_open(digits, dataclasses.replace(OPTIONS, threads=1))
 
     answers = executable.run({"image": digits_test["image"]}, ["probabilities"])
 
@@ -140,14 +142,29 @@ def test_digits_are_recognized(digits: pathlib.Path, digits_test: Mapping[str, n
 
 def test_missing_model_is_an_error(tmp_path: pathlib.Path) -> None:
     with pytest.raises(ModelFileError, match=r"gone\.onnx: can't be read"):
-        prepare_model(tmp_path / "gone.onnx", OPTIONS)
+        prepare_and_open(tmp_path / "gone.onnx", OPTIONS)
 
 
-def spoil_engines(path: pathlib.Path) -> None:
+def spoil_engines(path: pathlib.Path, most: int | None = None) -> None:
     proto = onnx.load(path)
-    for attribute in (a for node in protobuf_walk.nodes(proto) for a in node.attribute if a.name == "engine"):
+    engines = (a for node in protobuf_walk.nodes(proto) for a in node.attribute if a.name == "engine")
+    for attribute in itertools.islice(engines, most):
         attribute.t.raw_data = bytes(len(attribute.t.raw_data))
     onnx.save(proto, path)
+
+
+def test_a_prepared_file_with_an_engine_that_can_not_be_loaded_runs_natively(
+    source: pathlib.Path, tmp_path: pathlib.Path, plain: RunPlainly, same: AssertSame
+) -> None:
+    (tmp_path / "prepared").mkdir()
+    prepared = prepare_model(source, OPTIONS, None, tmp_path / "prepared")
+    assert prepared.compiled is not None
+    spoil_engines(prepared.compiled, most=1)
+
+    executable = open_model(source, prepared=prepared)
+
+    assert (executable.facts.segments, len(executable.facts.rejected)) == (0, 2)
+    same(executable.run(FEEDS), plain(source, FEEDS))
 
 
 def test_engines_that_may_not_run_are_built_again_from_the_nodes(
@@ -156,7 +173,7 @@ def test_engines_that_may_not_run_are_built_again_from_the_nodes(
     compiled = workshop.compile_file(source, native_ops=("Relu",))
     spoil_engines(compiled)
 
-    executable = prepare_model(compiled, OPTIONS)
+    executable = prepare_and_open(compiled, OPTIONS)
 
     facts = executable.facts
     assert (facts.segments, facts.engines_built, len(facts.rejected)) == (2, 2, 2)
@@ -171,7 +188,7 @@ def test_engines_that_can_not_be_built_again_leave_the_model_native(
     spoil_engines(compiled)
     options = CompileOptions(engine="openvino", partition=PartitionOptions(native_ops=("Rleu",)))
 
-    executable = prepare_model(compiled, options)
+    executable = prepare_and_open(compiled, options)
 
     assert executable.facts.segments == 0
     assert "they can't be built, so its nodes run natively" in caplog.text

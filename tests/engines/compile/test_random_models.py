@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from arrays import floats
 from comparison import AssertSame, RunPlainly
 from stand_in_workers import InProcessWorker
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from workshop import Workshop
 
 UNARY = ("Abs", "Exp", "Neg", "Relu", "Sigmoid", "Tanh", "Softplus")
@@ -41,7 +41,7 @@ def test_random_graph_gives_the_answers_of_plain_onnxruntime(
     source = shared_workshop.write(graph)
 
     compiled = shared_workshop.compile_file(source, native_ops=(native_op,), worker=in_process)
-    executable = load_executable(compiled)
+    executable = open_model(compiled)
 
     assert executable.facts.rejected == ()
     for seed in range(3):

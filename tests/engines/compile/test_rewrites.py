@@ -13,10 +13,10 @@ from trtnode.engines.backends.names import REWRITE_NAMES
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.compile.partitioning import partition_model
-from trtnode.engines.compile.prepare import load_executable, prepare_file, prepare_model
-from trtnode.engines.compile.prepared import open_prepared
-from workshop import Workshop
+from trtnode.engines.compile.prepare import prepare_model
+from workshop import Workshop, prepare_and_open
 
 SIDE = 32
 
@@ -63,8 +63,8 @@ def test_an_engine_and_its_fallback_hold_the_merged_block(source: pathlib.Path, 
     compiled = compile_model(source, CompileOptions(engine="openvino", all_engines=True), worker=worker)
 
     compiled.save(source.with_name("compiled.onnx"))
-    executable = load_executable(source.with_name("compiled.onnx"))
-    expected = load_executable(source).run(request())["y"]
+    executable = open_model(source.with_name("compiled.onnx"))
+    expected = open_model(source).run(request())["y"]
     assert executable.facts.segments == 1
     np.testing.assert_allclose(executable.run(request())["y"], expected, rtol=1e-4, atol=1e-5)
     held = op_types(compiled.model)
@@ -82,21 +82,20 @@ def test_a_native_model_gains_too(source: pathlib.Path, worker: SubprocessWorker
 
 
 def test_a_model_served_natively_gains_too(source: pathlib.Path) -> None:
-    executable = prepare_model(source, CompileOptions(engine="native"))
+    executable = prepare_and_open(source, CompileOptions(engine="native"))
 
-    expected = load_executable(source).run(request())["y"]
+    expected = open_model(source).run(request())["y"]
     assert [one["rule"] for one in executable.facts.report["rewrites"]] == ["branches", "hard-swish"]
     np.testing.assert_allclose(executable.run(request())["y"], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_process_prepares_the_native_form_for_another(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    options = CompileOptions(engine="native")
+    (tmp_path / "prepared").mkdir()
 
-    prepared = prepare_file(source, options, None, tmp_path)
+    prepared = prepare_model(source, CompileOptions(engine="native"), None, tmp_path / "prepared")
 
-    executable = open_prepared(source, prepared, None)
-    expected = load_executable(source).run(request())["y"]
-    assert prepared.rewritten
+    executable = open_model(source, prepared=prepared)
+    expected = open_model(source).run(request())["y"]
     assert executable.facts.native_nodes == 2
     np.testing.assert_allclose(executable.run(request())["y"], expected, rtol=1e-4, atol=1e-5)
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from comparison import AssertSame, RunPlainly
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import ExecutionError, ModelLoadError, OutOfRangeError
 from trtnode.engines.openvino.engine import OpenVinoEngine
 from workshop import Workshop
@@ -52,7 +52,7 @@ def test_only_what_runs_natively_is_left(stripped: pathlib.Path, source: pathlib
 def test_engines_answer_as_before(
     stripped: pathlib.Path, source: pathlib.Path, plain: RunPlainly, same: AssertSame
 ) -> None:
-    executable = load_executable(stripped)
+    executable = open_model(stripped)
 
     assert executable.facts.segments == 2
     assert executable.facts.native_fallback is False
@@ -62,7 +62,7 @@ def test_engines_answer_as_before(
 def test_request_that_engines_can_not_answer_fails_with_the_reason(
     stripped: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    executable = load_executable(stripped)
+    executable = open_model(stripped)
 
     def refuse(engine: OpenVinoEngine) -> Any:
         raise OutOfRangeError("int64_range", "A value is too large.")
@@ -80,4 +80,4 @@ def test_model_whose_engine_is_refused_is_not_loaded(stripped: pathlib.Path) -> 
     onnx.save(proto, stripped)
 
     with pytest.raises(ModelLoadError):
-        load_executable(stripped)
+        open_model(stripped)

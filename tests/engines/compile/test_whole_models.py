@@ -12,7 +12,7 @@ import pytest
 
 from arrays import floats, texts
 from comparison import AssertSame, RunPlainly
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from workshop import Workshop
 
 
@@ -245,7 +245,7 @@ def test_model_gives_the_answers_of_plain_onnxruntime(
     source = workshop.write(case.graph, opset=case.opset, ir=case.ir, domains=case.domains)
 
     compiled = workshop.compile_file(source, native_ops=case.native_ops)
-    executable = load_executable(compiled)
+    executable = open_model(compiled)
 
     assert executable.facts.segments == case.segments
     for feeds in case.requests:

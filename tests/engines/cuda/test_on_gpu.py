@@ -14,7 +14,7 @@ from arrays import floats
 from cuda_sessions import NAME, CudaSessions, streams
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.trust import Trust
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.cuda import graphs
 from trtnode.engines.cuda.buffers import DeviceBuffer
 from trtnode.engines.cuda.context import has_driver
@@ -24,6 +24,7 @@ from trtnode.engines.cuda.streams import ExecutionStream
 from trtnode.engines.errors import ExecutionError
 from trtnode.engines.onnxruntime.cuda_session import has_cuda
 from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.runtime.options import RunOptions
 from workshop import Workshop
 
 pytestmark = [
@@ -69,7 +70,7 @@ def load(
         compiled = workshop.compile_file(
             source, engine=NAME, native_ops=native_ops, all_engines=True, worker=in_process
         )
-        return load_executable(compiled, trust=Trust.of((), (NAME,)))
+        return open_model(compiled, run=RunOptions(trust=Trust.of((), (NAME,))))
 
     return load
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from arrays import floats
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import InvalidInputError
 from trtnode.engines.inputs.signature import Signature
 from trtnode.engines.runtime.executor import Executable
@@ -112,7 +112,7 @@ def test_small_floats_may_lie_in_memory_in_any_way(native: bool, workshop: Works
     path = workshop.compile_file(
         workshop.write("g (bfloat16[N,8] h) => (float[N,8] y) { f = Cast<to = 1>(h) y = Neg(f) }")
     )
-    executable = load_executable(path, native=native)
+    executable = open_model(path, use_engines=not native)
     values = floats(600, 16).astype(ml_dtypes.bfloat16)
 
     for _ in range(20):

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from comparison import RunPlainly
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import ModelLoadError
 from trtnode.engines.onnxruntime.compatibility import open_native
 from trtnode.engines.onnxruntime.limits import native_limits
@@ -61,7 +61,7 @@ def test_a_refused_model_compiles_to_one_that_plain_onnxruntime_loads(
     compiled = workshop.compile_file(write(workshop, text, opset, kind))
 
     np.testing.assert_allclose(plain(compiled, FEEDS)["y"], expected, rtol=1e-5)
-    np.testing.assert_allclose(load_executable(compiled).run(FEEDS)["y"], expected, rtol=1e-5)
+    np.testing.assert_allclose(open_model(compiled).run(FEEDS)["y"], expected, rtol=1e-5)
 
 
 def test_a_refused_model_gets_engines_too(workshop: Workshop) -> None:
@@ -79,7 +79,7 @@ def test_a_refused_model_gets_engines_too(workshop: Workshop) -> None:
 def test_an_uncompiled_file_is_loaded_in_its_native_form(workshop: Workshop) -> None:
     source = write(workshop, "y = SwiGLU (x, x)", NEWEST, "float")
 
-    executable = load_executable(source)
+    executable = open_model(source)
 
     np.testing.assert_allclose(executable.run(FEEDS)["y"], SWISH * X, rtol=1e-5)
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import ModelLoadError
 from trtnode.engines.onnxruntime.session import NativeSession
 from workshop import Workshop
@@ -77,8 +77,8 @@ def test_an_empty_text_has_an_answer_in_its_row(engine: str, workshop: Workshop,
     onnx.save(pipeline(), tmp_path / "texts.onnx")
 
     for executable in (
-        load_executable(tmp_path / "texts.onnx"),
-        load_executable(workshop.compile_file(tmp_path / "texts.onnx", engine=engine)),
+        open_model(tmp_path / "texts.onnx"),
+        open_model(workshop.compile_file(tmp_path / "texts.onnx", engine=engine)),
     ):
         assert executable.run({"x": TEXTS})["label"].tolist() == [1, 0, 0]
         assert executable.facts.reference_nodes == []
@@ -110,7 +110,7 @@ def test_what_onnxruntime_refuses_is_refused(shape: str, locale: str, engine: st
     source = workshop.write(text)
 
     with pytest.raises(ModelLoadError, match=REFUSED):
-        load_executable(source)
+        open_model(source)
     with pytest.raises(ModelLoadError, match=REFUSED):
         workshop.compile(source, engine=engine)
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from model_texts import parse
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.onnxruntime.workarounds.optimizers import DISABLED, PATTERNS, optimizer_options
 from workshop import Workshop
@@ -111,7 +111,7 @@ def test_a_chain_of_moves_of_int32_answers_rightly_in_every_mode(workshop: Works
     )
     expected = (LARGE * np.float32(0.1)).reshape(3, 2).T
 
-    for executable in (load_executable(source), load_executable(workshop.compile_file(source))):
+    for executable in (open_model(source), open_model(workshop.compile_file(source))):
         np.testing.assert_allclose(executable.run({"x": LARGE})["y"], expected, rtol=1e-6)
 
 

@@ -17,7 +17,7 @@ from stand_in_workers import InProcessWorker
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.reference import ReferenceBackend, ReferenceSession
 from trtnode.engines.backends.registry import get_backend
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.openvino.labels import label
 from trtnode.engines.openvino.library import ov
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
@@ -109,7 +109,7 @@ def test_products_of_all_sizes_are_what_onnxruntime_computes(
     feeds = {f"x{n}": rng.normal(size=(2, 3, n)).astype(np.float32) for n in (64, 100)}
     path = workshop.folder / "compiled.onnx"
     compiled.save(path)
-    same(load_executable(path).run(feeds), plain(source, feeds), tolerance=1e-4)
+    same(open_model(path).run(feeds), plain(source, feeds), tolerance=1e-4)
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
@@ -194,7 +194,7 @@ def test_dequantized_weights_are_what_the_specification_says(workshop: Workshop,
     compiled.save(path)
     feeds = {"x": np.random.default_rng(1).normal(size=(32, 32)).astype(np.float32)}
     session = ReferenceSession(proto)
-    for expected, actual in zip(session.run(feeds), load_executable(path).run(feeds).values(), strict=True):
+    for expected, actual in zip(session.run(feeds), open_model(path).run(feeds).values(), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from edited_models import edited, with_field
 from index_sweep import CASES, FILL, Outcomes, sweep
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import ExecutionError
 from trtnode.engines.openvino.indices import TABLE
 from trtnode.engines.openvino.labels import label
@@ -206,7 +206,7 @@ def test_without_a_native_path_the_error_names_the_input_and_its_range(workshop:
     compiled_model.save(path)
 
     with pytest.raises(ExecutionError, match="'i' holds an index outside the allowed ones, which are -5 to 4"):
-        load_executable(path).run({"x": np.zeros(5, np.float32), "i": np.array([0, 5])})
+        open_model(path).run({"x": np.zeros(5, np.float32), "i": np.array([0, 5])})
 
 
 CLAMPED = "g (float[5] x, int64[2, 1] i) => (float[2] y) { y = GatherND(x, i) }"
@@ -219,7 +219,7 @@ def test_an_engine_from_before_the_clamps_is_left_out(workshop: Workshop, caplog
         options = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1", "PERFORMANCE_HINT": "LATENCY"}
         with_field(options=options)(proto)
 
-    executable = load_executable(edited(path, as_before))
+    executable = open_model(edited(path, as_before))
 
     assert executable.facts.segments == 0
     assert "GatherND in it addresses memory by indices that are not checked; compile the model again." in caplog.text
@@ -234,7 +234,7 @@ def test_bounds_that_do_not_fit_the_engine_are_refused(
 ) -> None:
     path = workshop.compile_file(workshop.write(CLAMPED), all_engines=True)
 
-    executable = load_executable(edited(path, with_field(options={"INDICES": bounds})))
+    executable = open_model(edited(path, with_field(options={"INDICES": bounds})))
 
     assert executable.facts.segments == 0
     assert "can't be read" in caplog.text

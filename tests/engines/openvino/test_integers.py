@@ -10,7 +10,7 @@ import pytest
 
 from comparison import AssertSame, RunPlainly
 from stand_in_workers import InProcessWorker
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from workshop import Workshop
 
 WIDE = 2**30  # float32 holds every 64th integer here
@@ -54,7 +54,7 @@ def test_integers_keep_every_digit(
     outputs = [word for body in bodies for word in re.findall(r"\by\d+", body)]
     source = workshop.write(graph_of(kind, " ".join(bodies), outputs))
 
-    executable = load_executable(workshop.compile_file(source, worker=in_process))
+    executable = open_model(workshop.compile_file(source, worker=in_process))
 
     assert executable.facts.segments >= 1
     near, far = (v.reshape(4, 6) for v in integers(np.dtype(kind)))
@@ -93,7 +93,7 @@ def test_ranges_and_tiles_have_the_lengths_of_dimensions(
         )
     )
 
-    executable = load_executable(workshop.compile_file(source, worker=in_process))
+    executable = open_model(workshop.compile_file(source, worker=in_process))
 
     assert executable.facts.native_nodes == 0
     for n, m in ((1, 1), (2, 5), (7, 2), (300, 11)):

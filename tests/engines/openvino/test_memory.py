@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stand_in_workers import InProcessWorker
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.openvino.memory import LARGE_BYTES
 from trtnode.engines.runtime.executor import Executable
 from workshop import Workshop
@@ -25,7 +25,7 @@ GRAPH = f"""g (float[N,{WIDE}] past, float[M,{WIDE}] x) => (float[P,{WIDE}] pres
 
 @pytest.fixture
 def executable(workshop: Workshop, in_process: InProcessWorker) -> Executable:
-    return load_executable(workshop.compile_file(workshop.write(GRAPH), worker=in_process))
+    return open_model(workshop.compile_file(workshop.write(GRAPH), worker=in_process))
 
 
 def rows(count: int, seed: int = 0) -> np.ndarray:

@@ -7,7 +7,7 @@ import pytest
 
 from comparison import AssertSame, RunPlainly
 from stand_in_workers import InProcessWorker
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from workshop import Workshop
 
 POSITIONS = """g (int64[8] far, int64[8] near) => (int64[8] y) <int64 eight = {8}, int64 most = {15}> {
@@ -35,7 +35,7 @@ def test_values_of_which_the_order_counts_stay_in_engines(
     same: AssertSame,
 ) -> None:
     source, told = workshop.write(graph), []
-    executable = load_executable(workshop.compile_file(source, worker=in_process))
+    executable = open_model(workshop.compile_file(source, worker=in_process))
     executable.on_fallback = told.append
 
     answers = [executable.run(FEEDS) for _ in range(2)]
@@ -66,7 +66,7 @@ def test_positions_that_end_as_indices_stay_in_engines(
             y = Where(is_near, near, z) rows = Gather(table, y)
         }}"""
     source, told = workshop.write(graph), []
-    executable = load_executable(workshop.compile_file(source, worker=in_process))
+    executable = open_model(workshop.compile_file(source, worker=in_process))
     executable.on_fallback = told.append
 
     answer = executable.run(FEEDS)
@@ -79,7 +79,7 @@ def test_values_that_are_computed_with_are_answered_natively(
     workshop: Workshop, in_process: InProcessWorker, plain: RunPlainly, same: AssertSame
 ) -> None:
     source, told = workshop.write("g (int64[4] x) => (float[4] y) { f = Cast<to = 1>(x) y = Sqrt(f) }"), []
-    executable = load_executable(workshop.compile_file(source, worker=in_process))
+    executable = open_model(workshop.compile_file(source, worker=in_process))
     executable.on_fallback = told.append
     feeds = {"x": np.array([0, 1, 2**31, 2**40])}
 

@@ -17,7 +17,7 @@ from precision import envelope, precision_options
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.backends.registry import get_backend
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.precision.options import Calibration
 from trtnode.engines.precision.rewriting import Setting, transform
 from trtnode.partitioner.cut.segments import Segment
@@ -26,7 +26,7 @@ from workshop import Workshop
 
 def points(path: pathlib.Path, test: Mapping[str, np.ndarray]) -> float:
     """Share of right answers, in percent."""
-    results = load_executable(path).run({"image": test["image"]})["probabilities"]
+    results = open_model(path).run({"image": test["image"]})["probabilities"]
     return 100 * float((results.argmax(1) == test["label"]).mean())
 
 
@@ -46,7 +46,7 @@ def test_digits_loses_nothing_in_half_precision(
     path = workshop.compile_file(digits, precision=precision_options(precision))
 
     effective = get_backend("openvino").precision_support().effective[precision]
-    facts = load_executable(path).facts
+    facts = open_model(path).facts
     assert (facts.precision_asked, facts.precision) == (precision, effective)
     assert points(path, digits_test) >= points(digits, digits_test) - 0.1
 

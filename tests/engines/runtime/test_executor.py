@@ -13,7 +13,7 @@ import pytest
 from arrays import floats
 from comparison import AssertSame, RunPlainly
 from edited_models import edited, without_option
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import ExecutionError, InvalidInputError
 from trtnode.engines.runtime.executor import Executable, open_executable
 from trtnode.partitioner.model.loading import load_model
@@ -26,7 +26,7 @@ def test_batch_of_nothing_is_answered_natively_where_its_engine_was_not_compared
     workshop: Workshop, fallbacks: Callable[[Executable], list[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
     compiled = workshop.compile_file(workshop.write("g (float[N,4] x) => (float[N,4] y) { e = Exp(x) y = Neg(e) }"))
-    executable = load_executable(edited(compiled, without_option("EMPTY")))
+    executable = open_model(edited(compiled, without_option("EMPTY")))
     reasons = fallbacks(executable)
 
     answers = executable.run({"x": floats(0, 4)})
@@ -97,7 +97,7 @@ def test_a_name_that_one_input_has_twice_says_nothing(
 
 def test_a_file_that_was_replaced_never_answers_for_the_model_before(workshop: Workshop) -> None:
     compiled = workshop.compile_file(workshop.write("g (float[N,4] x) => (float[N,4] y) { e = Exp(x) y = Neg(e) }"))
-    executable = load_executable(compiled)
+    executable = open_model(compiled)
     other = workshop.write("g (float[N,4] x) => (float[N,4] y) { e = Exp(x) y = Abs(e) }")
 
     other.replace(compiled)
@@ -127,7 +127,7 @@ def test_scalar_input_takes_other_shapes_as_onnxruntime_does(
     fallbacks: Callable[[Executable], list[str]],
 ) -> None:
     source = workshop.write(graph)
-    executable = load_executable(workshop.compile_file(source))
+    executable = open_model(workshop.compile_file(source))
     reasons = fallbacks(executable)
 
     answers = executable.run(feeds)

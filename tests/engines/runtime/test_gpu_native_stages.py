@@ -9,7 +9,8 @@ import simulated_cuda_provider
 from arrays import floats
 from simulated_cuda_provider import PROVIDER, Provider
 from streams import ANYONE, NOTHING, Machine, between
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.cut.options import Allowance
 
 CHAIN = "g (float[2, 4] x) => (float[2, 4] y) { a = Relu(x) b = Softsign(a) c = Exp(b) d = Softsign(c) y = Abs(d) }"
@@ -92,7 +93,7 @@ def test_stage_that_the_provider_refuses_runs_on_the_host(
     _, compiled = machine.compile(CHAIN, native_ops=("Softsign",))
     provider.refuses = "CUDA failure 100: no CUDA-capable device"
 
-    results = load_executable(compiled, trust=ANYONE).run({"x": floats(2, 4)})
+    results = open_model(compiled, run=RunOptions(trust=ANYONE)).run({"x": floats(2, 4)})
 
     assert results["y"].shape == (2, 4)
     assert "native_1 runs on the CPU, between copies" in caplog.text

@@ -12,7 +12,7 @@ import pytest
 
 from arrays import floats
 from comparison import AssertSame, RunPlainly
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.runtime.request_values import finite_check
 from workshop import Workshop
@@ -60,7 +60,7 @@ def test_a_request_with_nan_or_infinity_is_answered_natively(
     same: AssertSame,
 ) -> None:
     source = shared_workshop.write(RELU.replace("N", rows))
-    executable = load_executable(shared_workshop.compile_file(source))
+    executable = open_model(shared_workshop.compile_file(source))
     reasons = fallbacks(executable)
     feeds = {"x": floats(2, 4), "z": floats(2, 4, seed=1)}
     executable.run(feeds)
@@ -81,7 +81,7 @@ def test_engines_answer_where_the_user_says_so_and_where_nothing_else_can(
     compiled = workshop.compile(source)
     compiled.save(whole)
     compiled.without_fallback().save(stripped)
-    by_wish, by_need = load_executable(whole), load_executable(stripped)
+    by_wish, by_need = open_model(whole), open_model(stripped)
     by_wish.nan_natively = False
     feeds = {"x": np.full((2, 4), np.nan, np.float32), "z": floats(2, 4)}
 

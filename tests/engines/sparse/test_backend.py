@@ -20,9 +20,10 @@ from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.envelope import Envelope
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.compile import sparse_choice
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import BackendMissingError, EngineRejectedError
 from trtnode.engines.onnxruntime.session import NativeSession
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.sparse import library
 from trtnode.engines.sparse.library import missing_reason
 from trtnode.engines.sparse.survey import survey
@@ -64,7 +65,7 @@ def test_a_pruned_model_is_one_engine_with_the_answers_of_native_execution(
 
     assert len(compiled.report.segments) == 1
     assert not compiled.report.native
-    executable = load_executable(path)
+    executable = open_model(path)
     for rows in (1, 3, 1):
         feeds = {"x": np.random.default_rng(rows).standard_normal((rows, 3, 8, 8)).astype(np.float32)}
         np.testing.assert_allclose(executable.run(feeds)["y"], plain(source, feeds)["y"], rtol=1e-4, atol=1e-5)
@@ -78,7 +79,7 @@ def test_a_request_may_lie_anywhere_and_is_not_kept(workshop: Workshop, plain: R
     for dimension, size in zip(shape.dim, (1, 3, side, side), strict=True):
         dimension.dim_value = size
     source = workshop.write(model)
-    executable = load_executable(workshop.compile_file(source, engine="sparse"))
+    executable = open_model(workshop.compile_file(source, engine="sparse"))
     image = np.random.default_rng(0).standard_normal((1, 3, side, side)).astype(np.float32)
     swapped = np.ascontiguousarray(image.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     in_message = np.frombuffer(b"\0" + image.tobytes(), np.uint8)[1:].view(np.float32).reshape(image.shape)
@@ -139,7 +140,7 @@ def test_an_engine_that_would_answer_with_a_file_is_left_out_loudly(
     crafted = edited(workshop.compile_file(source, engine="sparse"), with_data_outside)
     feeds = {"x": np.ones((1, 3, 8, 8), np.float32)}
 
-    answer = load_executable(crafted).run(feeds)["y"]
+    answer = open_model(crafted).run(feeds)["y"]
 
     np.testing.assert_allclose(answer, plain(source, feeds)["y"], rtol=1e-4, atol=1e-5)
     assert "has its data in file 'token', and an engine holds all of its own. Compile the model again." in caplog.text
@@ -169,7 +170,7 @@ def test_threads_wait_busily_only_where_nothing_else_computes(
         return NativeSession(model, **options)
 
     monkeypatch.setattr("trtnode.engines.sparse.backend.NativeSession", open_session)
-    load_executable(path, shares_cores=shares_cores)
+    open_model(path, run=RunOptions(shares_cores=shares_cores))
 
     assert set(opened) == {leaves_cores}
 
@@ -288,7 +289,7 @@ def test_a_pruned_lstm_answers_as_native_execution_on_sequences_of_every_length(
     compiled.save(path)
 
     assert len(compiled.report.segments) == 1
-    executable = load_executable(path)
+    executable = open_model(path)
     for steps, rows in ((7, 1), (1, 1), (4, 3)):
         feeds = {"x": np.random.default_rng(steps).standard_normal((steps, rows, 16)).astype(np.float32)}
         np.testing.assert_allclose(executable.run(feeds)["y"], plain(source, feeds)["y"], rtol=1e-4, atol=1e-5)

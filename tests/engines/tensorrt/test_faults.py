@@ -13,8 +13,9 @@ from simulated_cuda.errors import ILLEGAL_ADDRESS, LAUNCH_FAILED
 from streams import ANYONE, NOTHING, Machine, between
 from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK
 from trtnode.engines.backends.registry import get_backend
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import BackendMissingError, EngineRejectedError, ExecutionError
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.cut.options import Allowance
 
 ROWS = "g (float[N, 4] x) => (float[N, 4] y) { a = Relu(x) y = Exp(a) }"
@@ -26,7 +27,7 @@ def test_plan_that_the_library_refuses_runs_natively_and_its_log_says_why(machin
     _, compiled = machine.compile(CHAIN, native_ops=("Softsign",))
     machine.simulation.faults.deserialize_fails = "Serialization assertion failed: magic number"
 
-    executable = load_executable(compiled, trust=ANYONE)
+    executable = open_model(compiled, run=RunOptions(trust=ANYONE))
 
     assert executable.facts.engine == "native"
     assert "Serialization assertion failed: magic number." in executable.facts.rejected[0]
@@ -80,7 +81,7 @@ def test_model_without_execution_contexts_runs_natively(
     faults = machine.simulation.faults
     setattr(faults, fault, said if isinstance(getattr(faults, fault), str) else True)
 
-    executable = load_executable(compiled, trust=ANYONE)
+    executable = open_model(compiled, run=RunOptions(trust=ANYONE))
 
     assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
     assert said in executable.facts.rejected[0]
@@ -95,7 +96,7 @@ def test_gpu_without_room_for_a_model_runs_it_natively_and_the_others_on(machine
     machine.clean()
     machine.gpu.total_bytes = machine.gpu.memory.size + 4096
 
-    executable = load_executable(compiled, trust=ANYONE)
+    executable = open_model(compiled, run=RunOptions(trust=ANYONE))
 
     assert "The GPU's memory is full" in executable.facts.rejected[0]
     small.check(x=floats(2, 4))
@@ -136,7 +137,7 @@ def test_request_without_a_native_path_fails_with_the_librarys_own_words(machine
     proto = onnx.load(compiled)
     proto.metadata_props.append(onnx.StringStringEntryProto(key=NATIVE_FALLBACK, value="none"))
     onnx.save(proto, compiled)
-    executable = load_executable(compiled, trust=ANYONE)
+    executable = open_model(compiled, run=RunOptions(trust=ANYONE))
     compiled.unlink()
     machine.simulation.faults.enqueue_fails_after = 0
 
@@ -185,7 +186,7 @@ def test_model_is_not_loaded_onto_a_lost_context(machine: Machine) -> None:
     machine.gpu.fails_kernel = ILLEGAL_ADDRESS
     model.check(x=floats(2, 4))
 
-    executable = load_executable(compiled, trust=ANYONE)
+    executable = open_model(compiled, run=RunOptions(trust=ANYONE))
 
     assert "can't be used any more" in executable.facts.rejected[0]
     assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)

@@ -12,8 +12,9 @@ from streams import ANYONE, Loaded, Machine
 from trtnode.engines.backends.shape_range import ShapeRange
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.compile.partitioning import partition_model
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.serving.cli.program import main
 from workshop import Workshop
@@ -96,7 +97,7 @@ def test_a_value_outside_the_bounds_is_answered_natively(machine: Machine, works
     source, compiled = workshop.write(EXPAND), workshop.folder / "sizes.onnx"
     options = CompileOptions(engine="tensorrt", shapes=(profile(GIVEN),))
     compile_model(source, options, worker=InProcessWorker()).save(compiled)  # type: ignore[arg-type]
-    model = Loaded(load_executable(compiled, trust=ANYONE), onnxruntime.InferenceSession(source))
+    model = Loaded(open_model(compiled, run=RunOptions(trust=ANYONE)), onnxruntime.InferenceSession(source))
     x = floats(1, 8)
 
     for sizes in ([2, 8], [1, 8], [4, 8], [2, 8]):

@@ -28,7 +28,8 @@ from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.tensorrt import backend
 from trtnode.engines.tensorrt.library import TENSORRT
 from trtnode.serving.cli.program import main
@@ -120,7 +121,7 @@ def test_plan_for_another_machine_is_answered_natively(
     _, compiled = Machine(simulate(**there), tmp_path).compile(CHAIN)
     simulate()
 
-    executable = load_executable(compiled, trust=ANYONE)
+    executable = open_model(compiled, run=RunOptions(trust=ANYONE))
 
     assert said in executable.facts.rejected[0]
     assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
@@ -160,7 +161,7 @@ def test_plan_that_nobody_vouches_for_is_answered_natively(
 
     machine.simulation.enqueues = 0
 
-    executable = load_executable(compiled, trust=Trust.of([tmp_path / "trusted.pub"], None))
+    executable = open_model(compiled, run=RunOptions(trust=Trust.of([tmp_path / "trusted.pub"], None)))
 
     assert said in executable.facts.rejected[0]
     assert executable.run({"x": floats(2, 4)})["y"].shape == (2, 4)
@@ -174,7 +175,9 @@ def test_model_whose_build_runs_out_of_memory_answers_without_that_engine(machin
     source, compiled = machine.compile(CHAIN)
 
     assert {(node["code"], said in node["detail"]) for node in native_nodes(compiled)} == {("BUILD_FAILED", True)}
-    Loaded(load_executable(compiled, trust=ANYONE), onnxruntime.InferenceSession(source)).check(x=floats(2, 4))
+    Loaded(open_model(compiled, run=RunOptions(trust=ANYONE)), onnxruntime.InferenceSession(source)).check(
+        x=floats(2, 4)
+    )
 
 
 def test_model_whose_shapes_are_not_given_says_what_to_give(machine: Machine) -> None:

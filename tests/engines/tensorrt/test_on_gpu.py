@@ -18,9 +18,10 @@ from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.backends.shape_range import Profile, ShapeRange
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.cuda.devices import find_gpu
 from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.cut.options import PartitionOptions
 
 pytestmark = [
@@ -51,7 +52,7 @@ def load(engine: str, tmp_path: pathlib.Path) -> Callable[..., Executable]:
     def load(source: pathlib.Path, profile: Profile, *native_ops: str) -> Executable:
         options = CompileOptions(engine=engine, shapes=(profile,), partition=PartitionOptions(native_ops=native_ops))
         compile_model(source, options).save(tmp_path / "compiled.onnx")
-        return load_executable(tmp_path / "compiled.onnx", trust=Trust.of((), (engine,)))
+        return open_model(tmp_path / "compiled.onnx", run=RunOptions(trust=Trust.of((), (engine,))))
 
     return load
 
@@ -99,6 +100,6 @@ def test_engine_of_tensorrt_for_rtx_that_was_built_without_a_gpu_is_compared_her
         elsewhere.setattr("trtnode.engines.tensorrt.backend.find_gpu", lambda: None)
         compile_model(source, CompileOptions(engine=engine, shapes=({"x": ROWS},))).save(compiled)
 
-    executable = load_executable(compiled, trust=Trust.of((), (engine,)))
+    executable = open_model(compiled, run=RunOptions(trust=Trust.of((), (engine,))))
 
     assert (executable.facts.unchecked, executable.facts.rejected) == (0, ())

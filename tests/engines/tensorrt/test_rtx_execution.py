@@ -32,10 +32,12 @@ from trtnode.engines.backends.build_options import BuildOptions, TensorRtOptions
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.compile.prepare import load_executable, prepare_model
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.tensorrt import backend
 from trtnode.partitioner.cut.options import PartitionOptions
+from workshop import prepare_and_open
 
 pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 
@@ -114,7 +116,7 @@ def test_simulated_engine_runs_on_the_streams_that_tensorrt_has(
 ) -> None:
     compiled = build(CHAIN, *targets, native_ops=native_ops)
 
-    executable = load_executable(compiled, trust=ANYONE)
+    executable = open_model(compiled, run=RunOptions(trust=ANYONE))
     rtx.enqueues = 0
 
     assert answers(executable, compiled, floats(2, 4)) == []
@@ -126,7 +128,7 @@ def test_simulated_engine_is_compared_at_its_first_load_alone(
 ) -> None:
     compiled = build(CHAIN)
 
-    loads = [load_executable(compiled, trust=ANYONE, cache=cache).facts for _ in range(2)]
+    loads = [open_model(compiled, run=RunOptions(trust=ANYONE), cache=cache).facts for _ in range(2)]
 
     assert jobs.calls.count("check_segments") == 1
     assert [(facts.segments, facts.unchecked, facts.rejected) for facts in loads] == [(1, 0, ())] * 2
@@ -138,7 +140,7 @@ def test_simulated_engine_that_computes_something_else_is_never_used(
     compiled = build(CHAIN)
     replace_engine(compiled, build_other(CHAIN.replace("Exp", "Tanh"), compiled))
 
-    executables = [load_executable(compiled, trust=ANYONE, cache=cache) for _ in range(2)]
+    executables = [open_model(compiled, run=RunOptions(trust=ANYONE), cache=cache) for _ in range(2)]
 
     for executable in executables:
         (rejected,) = executable.facts.rejected
@@ -177,9 +179,9 @@ def test_comparison_that_crashes_costs_the_engine_alone_and_is_tried_again(
     worker = CrashingWorker(InProcessWorker(), "check_segments")
     replace_worker(monkeypatch, worker)
 
-    crashed = load_executable(compiled, trust=ANYONE, cache=cache)
+    crashed = open_model(compiled, run=RunOptions(trust=ANYONE), cache=cache)
     worker.functions.clear()
-    recovered = load_executable(compiled, trust=ANYONE, cache=cache)
+    recovered = open_model(compiled, run=RunOptions(trust=ANYONE), cache=cache)
 
     assert "The process that ran check_segments crashed" in crashed.facts.rejected[0]
     assert (crashed.facts.segments, recovered.facts.segments) == (0, 1)
@@ -188,7 +190,7 @@ def test_comparison_that_crashes_costs_the_engine_alone_and_is_tried_again(
 def test_simulated_engine_of_varying_shape_is_compared_on_a_shape_that_it_was_built_for(build: Build) -> None:
     compiled = build(ROWS, shapes=({"x": between((50, 4), (60, 4))},))
 
-    executable = load_executable(compiled, trust=ANYONE)
+    executable = open_model(compiled, run=RunOptions(trust=ANYONE))
 
     assert (executable.facts.segments, executable.facts.rejected) == (1, ())
     assert answers(executable, compiled, floats(55, 4)) == []
@@ -199,7 +201,7 @@ def test_simulated_engines_of_less_precision_are_compared_in_direction(build: Bu
     graph = f"g (float[2,4] x) => (float[2,4] y) {{ {carried} }}"
 
     compiled = build(graph, native_ops=("Softsign",), precision="fp16")
-    facts = load_executable(compiled, trust=ANYONE).facts
+    facts = open_model(compiled, run=RunOptions(trust=ANYONE)).facts
 
     assert (facts.precision, facts.segments) == ("fp16", 2)
     assert (facts.unchecked, facts.rejected) == (0, ())
@@ -214,7 +216,7 @@ def test_engine_without_nodes_to_compare_with_is_used_and_called_unchecked(
         whole = compile_model(tmp_path / "source.onnx", wishes, worker=InProcessWorker())  # type: ignore[arg-type]
     whole.without_fallback().save(tmp_path / "alone.onnx")
 
-    facts = load_executable(tmp_path / "alone.onnx", trust=ANYONE).facts
+    facts = open_model(tmp_path / "alone.onnx", run=RunOptions(trust=ANYONE)).facts
 
     assert (facts.segments, facts.unchecked, jobs.calls) == (1, 1, [])
 
@@ -225,7 +227,7 @@ def test_report_says_no_longer_that_an_engine_is_unchecked_once_it_was_compared(
     compiled = build(CHAIN)
     cache = EngineCache(tmp_path / "cache", 10**9, trust=ANYONE)
 
-    executable = prepare_model(compiled, CompileOptions(engine="tensorrt-rtx"), cache)
+    executable = prepare_and_open(compiled, CompileOptions(engine="tensorrt-rtx"), cache)
 
     (stored,) = (json.loads(p.value) for p in onnx.load(compiled).metadata_props if p.key == "trtnode.report")
     assert stored["checked"] is False
@@ -236,12 +238,12 @@ def test_kernels_are_compiled_once_a_machine(
     build: Build, rtx: Simulation, cache: EngineCache, simulate: Callable[..., Simulation]
 ) -> None:
     compiled = build(CHAIN)
-    first = load_executable(compiled, trust=ANYONE, cache=cache)
+    first = open_model(compiled, run=RunOptions(trust=ANYONE), cache=cache)
     first.keep_kernels()
     compiled_at_first = rtx.compiled_kernels
 
     again = simulate(version=RELEASE, gpu=simulated_gpu())
-    executable = load_executable(compiled, trust=ANYONE, cache=cache)
+    executable = open_model(compiled, run=RunOptions(trust=ANYONE), cache=cache)
 
     assert compiled_at_first > 0
     assert again.compiled_kernels == 0
@@ -252,13 +254,13 @@ def test_damaged_kernels_are_ignored_with_one_line(
     build: Build, rtx: Simulation, cache: EngineCache, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     compiled = build(CHAIN)
-    load_executable(compiled, trust=ANYONE, cache=cache).keep_kernels()
+    open_model(compiled, run=RunOptions(trust=ANYONE), cache=cache).keep_kernels()
     (kernels,) = (tmp_path / "cache").glob("*.engine")
     kernels.write_bytes(b"damaged")
     rtx.compiled_kernels = 0
     caplog.clear()
 
-    executable = load_executable(compiled, trust=ANYONE, cache=cache)
+    executable = open_model(compiled, run=RunOptions(trust=ANYONE), cache=cache)
 
     (line,) = caplog.messages
     assert line.endswith("ignoring a damaged cache entry (its sha256 differs)")
@@ -269,7 +271,7 @@ def test_damaged_kernels_are_ignored_with_one_line(
 def test_kernels_count_towards_the_size_of_the_cache(build: Build, tmp_path: pathlib.Path) -> None:
     small = EngineCache(tmp_path / "cache", 10)
 
-    load_executable(build(CHAIN), trust=ANYONE, cache=small).keep_kernels()
+    open_model(build(CHAIN), run=RunOptions(trust=ANYONE), cache=small).keep_kernels()
 
     assert [*(tmp_path / "cache").glob("*.engine")] == []
 
@@ -282,7 +284,7 @@ def test_simulated_library_says_why_it_takes_no_engine(build: Build) -> None:
     plan.settings = {**plan.settings, "targets": ["sm120"]}
     replace_engine(compiled, plan.to_bytes())
 
-    (rejected,) = load_executable(compiled, trust=ANYONE).facts.rejected
+    (rejected,) = open_model(compiled, run=RunOptions(trust=ANYONE)).facts.rejected
 
     assert rejected.endswith("(UNSUPPORTED_CC)")
 
@@ -311,7 +313,7 @@ def test_warning_about_an_engine_for_other_machines_says_what_to_do(
     compiled = build(CHAIN, "sm86", "sm89", native_ops=("Softsign",))
     simulate(**{"version": RELEASE, "gpu": simulated_gpu(), **machine})
 
-    executable = load_executable(compiled, trust=ANYONE)
+    executable = open_model(compiled, run=RunOptions(trust=ANYONE))
 
     (warning,) = (r.message for r in caplog.records if r.levelname == "WARNING")
     assert remedy in warning

@@ -14,14 +14,15 @@ from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.registry import get_backend, resolve_engine
 from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.compile.prepare import load_executable, prepare_model
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.cuda import devices
 from trtnode.engines.cuda.devices import Gpu
 from trtnode.engines.runtime import engine_loading
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.tensorrt import backend as backend_module
 from trtnode.engines.tensorrt.backend import TensorRtBackend
 from trtnode.engines.tensorrt.library import TENSORRT_RTX
-from workshop import Workshop
+from workshop import Workshop, prepare_and_open
 
 rtx: Any = pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
 
@@ -75,7 +76,7 @@ def test_unsigned_engine_is_refused(
 ) -> None:
     place_gpu("8.9")
 
-    executable = load_executable(compiled, trust=Trust())
+    executable = open_model(compiled, run=RunOptions(trust=Trust()))
 
     assert executable.facts.segments == 0
     assert "it has no signature, and engines of tensorrt-rtx need one: `trtnode sign` signs the file" in caplog.text
@@ -86,7 +87,7 @@ def test_engine_for_other_gpus_is_not_loaded(
 ) -> None:
     place_gpu("9.0")
 
-    executable = load_executable(compiled, trust=Trust.of((), ("tensorrt-rtx",)))
+    executable = open_model(compiled, run=RunOptions(trust=Trust.of((), ("tensorrt-rtx",))))
 
     assert executable.facts.segments == 0
     assert "it was built for processor 'sm86,sm89'; here it is 'sm90'." in caplog.text
@@ -98,7 +99,7 @@ def test_machine_without_the_library_is_told_which_release_to_install(
     missing = TensorRtBackend(dataclasses.replace(TENSORRT_RTX, module="no_such_module"))
     monkeypatch.setattr(engine_loading, "get_backend", lambda name: missing)
 
-    load_executable(compiled)
+    open_model(compiled)
 
     (warning,) = (r.message for r in caplog.records if r.levelname == "WARNING")
     assert f"pip install 'trtnode[tensorrt-rtx]'. The engine was built by release {rtx.__version__}." in warning
@@ -110,7 +111,7 @@ def test_served_model_stays_native_where_engines_could_not_run(
     source, cache = workshop.write(GRAPH), EngineCache(tmp_path / "cache", 10**9)
 
     with caplog.at_level("INFO", logger="trtnode.engines.compile.prepare"):
-        executable = prepare_model(source, CompileOptions(engine="tensorrt-rtx"), cache)
+        executable = prepare_and_open(source, CompileOptions(engine="tensorrt-rtx"), cache)
 
     assert (executable.facts.engine, executable.facts.engines_built) == ("native", 0)
     assert caplog.messages == [
@@ -121,7 +122,9 @@ def test_served_model_stays_native_where_engines_could_not_run(
 def test_served_file_whose_engines_can_not_run_here_is_not_built_again(
     compiled: pathlib.Path, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    executable = prepare_model(compiled, CompileOptions(engine="tensorrt-rtx"), EngineCache(tmp_path / "cache", 10**9))
+    executable = prepare_and_open(
+        compiled, CompileOptions(engine="tensorrt-rtx"), EngineCache(tmp_path / "cache", 10**9)
+    )
 
     assert (executable.facts.engine, executable.facts.engines_built) == ("native", 0)
-    assert len([r for r in caplog.records if r.levelname == "WARNING"]) == 1
+    assert len({r.message for r in caplog.records if r.levelname == "WARNING"}) == 1

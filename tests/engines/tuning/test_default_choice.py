@@ -18,13 +18,12 @@ from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.reference import ReferenceBackend
 from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.compile.prepare import load_executable, prepare_model
-from trtnode.engines.runtime.options import RunOptions
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.tuning.candidates import Candidate, choose
 from trtnode.engines.tuning.timing import time_briefly
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.options import PartitionOptions
-from workshop import Workshop
+from workshop import Workshop, prepare_and_open
 
 pytestmark = pytest.mark.usefixtures("choosing_engines")
 
@@ -105,7 +104,7 @@ def test_what_is_left_of_the_engines_answers_as_before(
     assert reasons(compiled) == {"The segment takes 3 ms in an engine, 1 ms natively."}
     assert len(clock.asked) == 2  # the cut of the others is what was measured
     path = workshop.write(compiled.model)
-    same(load_executable(path).run(FEEDS), plain(source, FEEDS))
+    same(open_model(path).run(FEEDS), plain(source, FEEDS))
     same(plain(path, FEEDS), plain(source, FEEDS))
 
 
@@ -119,9 +118,9 @@ def test_native_is_measured_as_it_will_run(
 ) -> None:
     clock = Clock(in_process, dict.fromkeys(("segment_0", "segment_1", "segment_2"), 3.0), lambda s: 1 + len(s))
     monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
-    options = CompileOptions(engine="openvino", partition=PartitionOptions(native_ops=("Erf",)))
+    partition = PartitionOptions(native_ops=("Erf",))
 
-    prepare_model(source, options, run=RunOptions(shares_cores=shares_cores))
+    prepare_and_open(source, CompileOptions(engine="openvino", partition=partition, shares_cores=shares_cores))
 
     assert clock.sharing == [slow_to_wake]
 

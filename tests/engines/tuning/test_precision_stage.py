@@ -17,12 +17,11 @@ from stand_in_workers import AnyWorker, InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.compile.prepare import prepare_model
 from trtnode.engines.errors import CalibrationTableError, MetricError, PrecisionError
 from trtnode.engines.precision.options import Calibration, PrecisionOptions
 from trtnode.engines.tuning.accuracy_jobs import calibrate_to
 from trtnode.engines.tuning.timing import Timed
-from workshop import Workshop
+from workshop import Workshop, prepare_and_open
 
 
 def test_the_report_has_what_was_asked_found_and_tried(int8: CompiledModel) -> None:
@@ -40,7 +39,7 @@ def test_the_report_has_what_was_asked_found_and_tried(int8: CompiledModel) -> N
 def test_what_was_compiled_for_serving_tells_its_precision(
     pair: pathlib.Path, vectors: Calibration, tmp_path: pathlib.Path
 ) -> None:
-    executable = prepare_model(
+    executable = prepare_and_open(
         pair, CompileOptions(**vars(precision_options("int8", calibration=vectors, min_cosine=0.9)))
     )
 

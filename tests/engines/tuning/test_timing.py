@@ -10,7 +10,7 @@ import pytest
 from clock import FEEDS, GRAPH
 from comparison import AssertSame, RunPlainly
 from trtnode.engines.backends.progress import Progress, listening
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.engines.tuning import timing
 from trtnode.engines.tuning.timing import time_in_turn
 from workshop import Workshop
@@ -129,5 +129,5 @@ def test_real_measurement_gives_a_model_that_answers_as_before(
     assert [s["name"] for s in tuning["segments"] if s["kept"]] == kept
     assert len(compiled.report.segments) == len(kept)
     path = workshop.write(compiled.model)
-    same(load_executable(path).run(feeds), plain(source, feeds))
+    same(open_model(path).run(feeds), plain(source, feeds))
     same(plain(path, feeds), plain(source, feeds))

@@ -18,7 +18,7 @@ from prometheus_client import generate_latest
 import encoders
 from tests.serving.conftest import Running, Starter, refusal
 from tests.serving.conftest import given as wire
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.serving.batching.batcher import DynamicBatcher
 from trtnode.serving.batching.length_batches import LengthBatches
 from trtnode.serving.batching.lengths import Lengths, default_buckets
@@ -49,7 +49,7 @@ def test_buckets_end_at_the_longest_and_make_little_padding(longest: int) -> Non
 def opened(model: onnx.ModelProto, folder: pathlib.Path) -> ServedExecutable:
     path = folder / "model.onnx"
     onnx.save(model, path)
-    return load_executable(path, native=True)
+    return open_model(path, use_engines=False)
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +292,7 @@ def test_a_model_whose_answers_show_padding_is_served_without_and_the_log_names_
     feeds = encoders.request(5, 1, 0)
     answer = running.client.infer("leaky", [wire(name, array) for name, array in feeds.items()])
 
-    expected = load_executable(tmp_path / "leaky.onnx", native=True).run(feeds)["pooled"]
+    expected = open_model(tmp_path / "leaky.onnx", use_engines=False).run(feeds)["pooled"]
     np.testing.assert_allclose(answer.as_numpy("pooled"), expected, rtol=1e-4, atol=1e-4)
     assert "Model 'leaky': requests are not padded, whatever their length: output 'pooled' of a request" in caplog.text
 

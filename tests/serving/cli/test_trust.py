@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from edited_models import edited, with_field
-from trtnode.engines.compile.prepare import load_executable
+from trtnode.engines.compile.opening import open_model
 from trtnode.serving.cli.program import GROUP, main
 from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import ConfigError
@@ -153,7 +153,7 @@ def test_one_command_builds_for_several_libraries_with_one_cut(
     assert [one["backend"] for one in engines] == ["openvino", "tensorrt-rtx"] * 2
     assert [one["problem"] is None for one in engines] == [True, False] * 2
     x = np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)
-    results = [load_executable(path).run({"x": x})["y"] for path in (tmp_path / "m.onnx", both)]
+    results = [open_model(path).run({"x": x})["y"] for path in (tmp_path / "m.onnx", both)]
     np.testing.assert_allclose(*results, rtol=1e-5)
 
 

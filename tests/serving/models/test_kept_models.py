@@ -7,15 +7,18 @@ import pathlib
 import subprocess
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
+from stand_in_workers import LoadingHere
 from tests.workshop.lesser_processors import held_back_to
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.compiler import compile_model
-from trtnode.engines.runtime.executor import Executable
+from trtnode.engines.runtime.executor import Executable, open_executable
 from trtnode.serving.config.load import load_config
 from trtnode.serving.models.loader import engine_loader
 
@@ -127,6 +130,42 @@ def test_a_native_model_is_opened_as_before(folder: pathlib.Path, request: pytes
     request.getfixturevalue("no_compiler")
 
     assert load(folder, "engine: native").run({"x": X})["y"].tolist() == [0, -2]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[pathlib.Path]:
+    """The files that are opened, by this process and by those that load for it."""
+    files: list[pathlib.Path] = []
+
+    def count(model: ir.Model, native: pathlib.Path, **options: Any) -> Executable:
+        files.append(native)
+        return open_executable(model, native, **options)
+
+    monkeypatch.setattr("trtnode.engines.compile.opening.open_executable", count)
+    monkeypatch.setattr("trtnode.serving.models.isolation.SubprocessWorker", LoadingHere)
+    return files
+
+
+@pytest.mark.parametrize("engine", ["native", "openvino"])
+def test_a_new_model_is_opened_once_to_be_tried_and_once_to_be_served(
+    engine: str, folder: pathlib.Path, opened: list[pathlib.Path]
+) -> None:
+    load(folder, f"engine: {engine}, measure: false")
+
+    assert len(opened) == 2
+
+
+def test_what_is_too_large_to_be_kept_is_made_again_and_not_tried(
+    folder: pathlib.Path, opened: list[pathlib.Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trtnode.serving.models.isolation.KEPT_BYTES", 0)
+    first = load(folder)
+    del opened[:]
+
+    again = load(folder)
+
+    assert len(opened) == 1
+    assert (first.facts.engines_built, again.facts.engines_built, again.facts.segments) == (1, 0, 1)
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone"])

@@ -15,9 +15,9 @@ from prometheus_client import generate_latest
 from tritonclient.utils import InferenceServerException
 
 from tests.serving.conftest import Adders, Eventually, FakeExecutable, Starter, given
-from trtnode.engines.compile.prepare import prepare_model
 from trtnode.engines.errors import ModelLoadError
 from trtnode.serving.schema.model import ModelConfig
+from workshop import prepare_and_open
 
 ADMIN = "admin: {repository: true}"
 CLIENTS = 4
@@ -210,7 +210,7 @@ def test_a_file_that_is_being_written_is_not_taken(
 
     def load(model: ModelConfig):
         loaded.append(model.path.parent.name)
-        return prepare_model(model.path, model.options)
+        return prepare_and_open(model.path, model.options)
 
     client = start("- {name: m, path: m, engine: native, watch: true}", loader=load).client
     whole = adders.content(2)
@@ -232,7 +232,7 @@ def test_a_file_that_changes_while_it_loads_is_not_swapped_in(
     adders.write("m.onnx", 1)
 
     def load(model: ModelConfig):
-        executable = prepare_model(model.path, model.options)
+        executable = prepare_and_open(model.path, model.options)
         if adders.folder.joinpath("change").exists():
             adders.folder.joinpath("change").unlink()
             adders.write("m.onnx", 3)
@@ -300,7 +300,7 @@ def test_startup_native_answers_before_engines_are_built(
             assert may_build.wait(120)
             if result == "failure":
                 raise ModelLoadError("m.onnx", "no engine today")
-        return prepare_model(model.path, model.options)
+        return prepare_and_open(model.path, model.options)
 
     running = start("- {name: m, path: m.onnx, engine: openvino}", server="startup: native", loader=load)
 
