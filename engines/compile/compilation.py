@@ -16,12 +16,12 @@ from trtnode.engines.build.context import TIMEOUT_S, CompileContext
 from trtnode.engines.build.file_check import check_compiled, check_engines_alone
 from trtnode.engines.build.partition_builder import PartitionBuilder, verdicts
 from trtnode.engines.compile.embedding import embed, with_sizes, with_tuning, without_engines
-from trtnode.engines.compile.outcomes import remember_outcome
 from trtnode.engines.compile.partitioning import partition_source
 from trtnode.engines.errors import WorkerError
 from trtnode.engines.inputs.input_uses import uses_of
 from trtnode.engines.inputs.samples import read_given
 from trtnode.engines.runtime.plan_loading import signature_of
+from trtnode.engines.tuning.compilation_record import keep_record, recall_record
 from trtnode.engines.tuning.precision_stage import PrecisionStage
 from trtnode.engines.tuning.tuner import Tuner
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
@@ -77,8 +77,9 @@ class Compilation:
         self._context = context
         self._builder = EngineBuilder(context)
         self._partition_builder = PartitionBuilder(context, self._builder)
-        self._precision = PrecisionStage(context, self._builder)
-        self._tuner = Tuner(context)
+        self._record = recall_record(context)
+        self._precision = PrecisionStage(context, self._builder, self._record)
+        self._tuner = Tuner(context, self._record)
         self._failed_files = 0
 
     def run(self) -> CompiledModel:
@@ -97,12 +98,11 @@ class Compilation:
         while attempt.partition.segments:
             attempt = self._take_steps(attempt)
             if not attempt.refused:
-                remember_outcome(self._context, partition, attempt.partition)
-                return self._finish(attempt)
+                return self._finish(partition, attempt)
             attempt = attempt.without_refused()
-        compiled = self._all_native(attempt)
-        remember_outcome(self._context, partition, attempt.partition)
-        return compiled
+        self._keep_record(partition, attempt)
+        compiled = without_engines(self._context, attempt.partition, built_now=self._builder.built_now)
+        return with_tuning(compiled, self._context.source, self._tuner.figures)
 
     def _take_steps(self, attempt: Attempt) -> Attempt:
         steps: tuple[Callable[[Attempt], Attempt], ...] = (
@@ -178,26 +178,25 @@ class Compilation:
         assert attempt.compiled is not None
         return dataclasses.replace(attempt, refused=self._tuner.find_slow_nodes(attempt.partition, attempt.compiled))
 
-    def _finish(self, attempt: Attempt) -> CompiledModel:
+    def _finish(self, before: Partition, attempt: Attempt) -> CompiledModel:
         """Remember the engines and decisions of an accepted attempt for the next compilation."""
         assert attempt.compiled is not None
         assert attempt.built is not None
         self._builder.remember({*attempt.engines.values(), *attempt.built.engines.values()})
-        self._precision.remember()
+        self._keep_record(before, attempt)
         shapes = self._context.options.shapes
         compiled = with_sizes(attempt.compiled, attempt.built.partition, shapes[0]) if shapes else attempt.compiled
-        return self._with_tuning(attempt, compiled)
-
-    def _all_native(self, attempt: Attempt) -> CompiledModel:
-        compiled = without_engines(self._context, attempt.partition, built_now=self._builder.built_now)
-        return self._with_tuning(attempt, compiled)
-
-    def _with_tuning(self, attempt: Attempt, compiled: CompiledModel) -> CompiledModel:
-        if self._tuner.figures is None:
-            return compiled
-        if all(refusal.lasting for refusal in self._builder.refusals.values()):
-            self._tuner.remember(attempt.demoted)
         return with_tuning(compiled, self._context.source, self._tuner.figures)
+
+    def _keep_record(self, before: Partition, attempt: Attempt) -> None:
+        """Record what was learnt for the next compilation, which tries again what only took too long."""
+        after = attempt.partition.labels
+        demoted = {n: v for n, v in after.items() if not v.supported and before.labels[n].supported}
+        lasting = {n: v for n, v in demoted.items() if v.code is not ReasonCode.CHECK_TIMED_OUT}
+        record = self._precision.added_to(dataclasses.replace(self._record, demoted=lasting))
+        if all(refusal.lasting for refusal in self._builder.refusals.values()):
+            record = self._tuner.added_to(record, attempt.demoted)
+        keep_record(self._context, record)
 
     def _written(self, built: BuiltPartition) -> CompiledModel:
         return embed(self._context, built, precision=self._precision.figures, built_now=self._builder.built_now)

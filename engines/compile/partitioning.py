@@ -25,10 +25,10 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.whole_model import WholeModels
 from trtnode.engines.compile.custom_operators import custom_operators
 from trtnode.engines.compile.last_resort import label_reference_nodes
-from trtnode.engines.compile.outcomes import recall_outcome
 from trtnode.engines.inputs.shape_profiles import with_best_shapes
 from trtnode.engines.inputs.source import cleaned
 from trtnode.engines.onnxruntime.limits import native_limits
+from trtnode.engines.tuning.compilation_record import CompilationRecord, recall_record
 from trtnode.engines.tuning.memory_plan import plan_memory
 from trtnode.engines.tuning.tuner import Tuner
 from trtnode.partitioner.cut.function_expansion import expand_functions
@@ -88,12 +88,12 @@ def _partition_for(
         _report_step(1)
         _warn_of_idle_globs(graph, options.partition)
         partition = _partition_cleaned(with_defaults_as_constants(graph, without=_given(options)), context)
-        demoted = recall_outcome(context, partition)
-        chosen, tuning = _as_measured_before(partition, context)
+        record = recall_record(context)
+        chosen, tuning = _as_measured_before(partition, context, record)
         labelled_by = f"the table; {context.abilities.missing}" if context.abilities.missing else ""
-    compiled_before = demoted is not None if partition.segments and not labelled_by else None
+    compiled_before = record.demoted is not None if partition.segments and not labelled_by else None
     partition = dataclasses.replace(chosen, seconds={"infer_shapes": seconds, **partition.seconds})
-    partition = partition.demote(demoted) if demoted else partition
+    partition = partition.demote(record.demoted) if record.demoted else partition
     partition = label_reference_nodes(partition, source, cache)
     if options.shapes:
         partition = dataclasses.replace(partition, graph=with_best_shapes(partition.graph, options.shapes[0]))
@@ -109,7 +109,9 @@ def _partition_for(
     )
 
 
-def _as_measured_before(partition: Partition, context: CompileContext) -> tuple[Partition, Mapping[str, Any] | None]:
+def _as_measured_before(
+    partition: Partition, context: CompileContext, record: CompilationRecord
+) -> tuple[Partition, Mapping[str, Any] | None]:
     """Leave out what an earlier compilation with the same options has left out here, or else what the estimate does.
 
     Returns:
@@ -117,7 +119,7 @@ def _as_measured_before(partition: Partition, context: CompileContext) -> tuple[
     """
     if not context.builds:
         return partition, None
-    tuner = Tuner(context)
+    tuner = Tuner(context, record)
     return tuner.recall(partition), tuner.figures
 
 

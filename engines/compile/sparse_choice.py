@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import statistics
 from collections.abc import Callable
-from typing import Any
 
-from trtnode.engines.artifact.cache import engine_key, recall
 from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.files import write_temporary
-from trtnode.engines.backends.build_environment import measuring_environment
 from trtnode.engines.backends.names import AUTO, NATIVE, SPARSE
-from trtnode.engines.backends.registry import Abilities, abilities_of, get_backend
+from trtnode.engines.backends.registry import Abilities, abilities_of
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.compile.embedding import with_tuning
 from trtnode.engines.errors import EngineError
-from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.sparse.survey import has_sparse_layers
 from trtnode.engines.tuning import timing
 from trtnode.engines.tuning.candidates import NO_ENGINE, Candidate, MeasuredChoice
+from trtnode.engines.tuning.compilation_record import SparseChoice, conditions, keep_record, recall_record
 from trtnode.engines.tuning.decision import decide, is_provisional
 from trtnode.engines.tuning.memory_plan import keeps_memory_pattern
 from trtnode.partitioner.graph.view import TensorSpec
@@ -48,31 +44,24 @@ def with_faster_zeros(
     """
     if not _may_gain(context):
         return dense
-    backend, again = get_backend(SPARSE), context.options.measure_again
-    options = dataclasses.replace(context.options, measure_again=False)
-    key = engine_key(
-        purpose="sparse choice",
-        source=context.source.key,
-        options=json.dumps(dataclasses.asdict(options), sort_keys=True, default=str),
-        **measuring_environment(backend, native_version()),
-    )
-    record = None if again else recall(context.cache, key, lambda record: {"tuning": None, **record})
-    if record is not None and not record.get("gains"):
+    record, here = recall_record(context), conditions(context, shares_cores=str(context.options.shares_cores))
+    choice = None if context.options.measure_again else record.sparse.get(here)
+    if choice is not None and not choice.gains:
         return dense
     # Native execution is no alternative to measure against: the dense model is that, or faster.
     unmeasured = dataclasses.replace(context.options, all_engines=True)
     sparse = compile_sparse(dataclasses.replace(context, engine=SPARSE, options=unmeasured))
     if not sparse.report.segments:
         return dense
-    if record is None:
+    if choice is None:
         try:
-            record = _measured(context, dense, sparse)
+            choice = _measured(context, dense, sparse)
         except EngineError as error:
             logger.warning("%s keeps its dense engines, because they can't be timed: %s", context.source.origin, error)
             return dense
-        if context.cache is not None and not is_provisional(record.get("tuning")):
-            context.cache.put_record(key, record)
-    return with_tuning(sparse, context.source, record.get("tuning")) if record["gains"] else dense
+        if not is_provisional(choice.figures):
+            keep_record(context, dataclasses.replace(record, sparse={**record.sparse, here: choice}))
+    return with_tuning(sparse, context.source, choice.figures) if choice.gains else dense
 
 
 def _may_gain(context: CompileContext) -> bool:
@@ -85,7 +74,7 @@ def _may_gain(context: CompileContext) -> bool:
     return has_sparse_layers(load_model(context.source.path).graph)
 
 
-def _measured(context: CompileContext, dense: CompiledModel, sparse: CompiledModel) -> dict[str, Any]:
+def _measured(context: CompileContext, dense: CompiledModel, sparse: CompiledModel) -> SparseChoice:
     """Return whether sparse engines gain, and the figures for the report."""
     files = {name: context.folder / f"{name}.onnx" for name in ("dense", "sparse")}
     write_temporary(dense.model, files["dense"])
@@ -102,7 +91,7 @@ def _measured(context: CompileContext, dense: CompiledModel, sparse: CompiledMod
     )
     timed = context.worker.call(timing.measure_files, TIMEOUT_S, subject, files, SECONDS)
     if timed is None:
-        return {"gains": False}
+        return SparseChoice(gains=False, figures=None)
     turns = timed.turns
     decision = decide(turns["sparse"], turns["dense"], disturbed=timed.disturbed)
     segments = tuple(segment.name for segment in sparse.report.segments)
@@ -119,4 +108,4 @@ def _measured(context: CompileContext, dense: CompiledModel, sparse: CompiledMod
         decision=decision,
     )
     logger.info("%s: measured %s", context.source.origin.name, outcome)
-    return {"gains": decision.is_gain, "tuning": outcome.as_json()}
+    return SparseChoice(gains=decision.is_gain, figures=outcome.as_json())

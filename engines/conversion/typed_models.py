@@ -24,6 +24,7 @@ from trtnode.engines.compile.custom_operators import custom_operators
 from trtnode.engines.errors import PrecisionError
 from trtnode.engines.inputs.source import cleaned
 from trtnode.engines.precision.bfloat16 import with_float32_kernels
+from trtnode.engines.tuning.compilation_record import CompilationRecord
 from trtnode.engines.tuning.precision_stage import PrecisionStage
 from trtnode.partitioner.cut.labels import SUPPORTED
 from trtnode.partitioner.cut.partition import Partition
@@ -64,7 +65,7 @@ def convert_file(
     opened = open_context(TYPED_ONNX, source, options, None, worker)
     with custom_operators(options.custom_op_libraries), opened as context:
         graph, builder = _typed(context), EngineBuilder(context)
-        stage = PrecisionStage(context, builder)
+        stage = PrecisionStage(context, builder, CompilationRecord())
         stage.prepare(graph)
         built = stage.rebuild(_in_float32(graph, builder, options), _evaluated)
         report = stage.figures or {}

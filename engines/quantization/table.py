@@ -74,7 +74,10 @@ class CalibrationTable:
             CalibrationTableError: The file is missing or damaged, or was made from another model.
         """
         try:
-            table = cls._from_json(json.loads(path.read_text(encoding="utf-8")))
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            if fields["format"] != FORMAT:
+                raise ValueError(f"its format is {fields['format']!r}, not {FORMAT!r}")
+            table = cls.from_json(fields)
         except OSError as error:
             raise CalibrationTableError(path, f"can't be read ({error.strerror})") from None
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -85,9 +88,15 @@ class CalibrationTable:
         return table
 
     @classmethod
-    def _from_json(cls, fields: Mapping[str, Any]) -> CalibrationTable:
-        if fields["format"] != FORMAT:
-            raise ValueError(f"its format is {fields['format']!r}, not {FORMAT!r}")
+    def from_json(cls, fields: Mapping[str, Any]) -> CalibrationTable:
+        """Read a table from its fields as JSON values.
+
+        Raises:
+            AttributeError: They are damaged, as with the other errors.
+            KeyError: One is missing.
+            TypeError: One is of another type.
+            ValueError: One has another value than it may have.
+        """
         factors = {str(name): _factors(name, values) for name, values in fields["factors"].items()}
         return cls(
             ranges={str(name): _range(name, pair) for name, pair in fields["ranges"].items()},

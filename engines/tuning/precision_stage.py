@@ -10,9 +10,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trtnode.engines.artifact.cache import engine_key
 from trtnode.engines.artifact.files import sha256_of_file, sha256_of_model
-from trtnode.engines.backends.build_environment import measuring_environment
 from trtnode.engines.backends.cpu_features import precision_warnings, usable_flags
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.registry import get_backend
@@ -20,15 +18,15 @@ from trtnode.engines.build.builder import BuiltPartition, EngineBuilder
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.errors import PrecisionError
-from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.precision.accuracy_budget import adapted
 from trtnode.engines.precision.options import FEWEST_SAMPLES, Calibration
 from trtnode.engines.precision.rewriting import check_available
-from trtnode.engines.precision.rules import CALIBRATED, EXACTNESS, QUANTIZED, check_rules
+from trtnode.engines.precision.rules import CALIBRATED, QUANTIZED, check_rules
 from trtnode.engines.quantization.qdq_writer import is_quantized
 from trtnode.engines.quantization.schemes import SCHEMES
 from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.engines.tuning import accuracy_jobs
+from trtnode.engines.tuning.compilation_record import CompilationRecord, PrecisionPlan, conditions
 from trtnode.engines.tuning.measurements import TIMEOUT_S
 from trtnode.engines.tuning.precision_search import AcceptedPlan, Embed, PrecisionSearch, effective_precision
 from trtnode.partitioner.cut.partition import Partition
@@ -67,9 +65,10 @@ class PrecisionStage:
         figures: Outcome of the search, for the report; None where only float32 is asked for.
     """
 
-    def __init__(self, context: CompileContext, builder: EngineBuilder) -> None:
+    def __init__(self, context: CompileContext, builder: EngineBuilder, record: CompilationRecord) -> None:
         self.figures: Mapping[str, Any] | None = None
         self._context = context
+        self._record = record
         self._options = context.options
         self._builder = builder
         self._table: CalibrationTable | None = None
@@ -77,7 +76,7 @@ class PrecisionStage:
         self._moved_back: tuple[str, ...] = ()
         self._recalled = False
         self._quantized = False
-        self._key = ""
+        self._conditions = ""
 
     @property
     def is_float32(self) -> bool:
@@ -133,16 +132,12 @@ class PrecisionStage:
             self.figures = self._report(accepted, search.tried)
         return accepted.built
 
-    def remember(self) -> None:
-        """Record the plan and its figures for the next compilation."""
-        if self._context.cache is None or not self._key or self.figures is None or self._recalled:
-            return
-        text = None
-        if self._table is not None:
-            path = self._context.folder / "ranges.json"
-            self._table.save(path)
-            text = path.read_text(encoding="utf-8")
-        self._context.cache.put_record(self._key, {"plan": dict(self._plan), "precision": self.figures, "table": text})
+    def added_to(self, record: CompilationRecord) -> CompilationRecord:
+        """Return a record with the plan and its figures, if they are new."""
+        if not self._conditions or self.figures is None or self._recalled:
+            return record
+        plan = PrecisionPlan(plan=dict(self._plan), figures=self.figures, table=self._table)
+        return dataclasses.replace(record, plans={**record.plans, self._conditions: plan})
 
     @property
     def _asked(self) -> set[str]:
@@ -263,27 +258,11 @@ class PrecisionStage:
         data = _fingerprint(self._options.calibration)
         if self._context.cache is None or data is None or self._options.budget.metric is not None:
             return False  # a function may have changed without a trace
-        samples = self._context.options.check_inputs
-        options = dataclasses.replace(self._options, shares_cores=False)
-        self._key = engine_key(
-            purpose="precision",
-            source=sha256_of_model(self._context.source.path),
-            options=json.dumps(dataclasses.asdict(options), sort_keys=True, default=str),
-            data=data,
-            samples=sha256_of_file(samples) if samples else "",
-            **measuring_environment(self._context.backend, native_version(), options.build),
-        )
-        return self._context.cache.recall(self._key, self._take_over) or False
-
-    def _take_over(self, record: Mapping[str, Any]) -> bool:
-        plan = {str(name): str(precision) for name, precision in record["plan"].items()}
-        if not EXACTNESS.keys() >= set(plan.values()):
-            raise ValueError("it has an unknown precision")
-        if record["table"] is not None:
-            path = self._context.folder / "ranges.json"
-            path.write_text(record["table"], encoding="utf-8")
-            self._table = CalibrationTable.load(path, model=None)
-        self.figures, self._plan, self._recalled = {**record["precision"]}, plan, True
+        self._conditions = conditions(self._context, data=data, weights=sha256_of_model(self._context.source.path))
+        known = None if self._options.measure_again else self._record.plans.get(self._conditions)
+        if known is None:
+            return False
+        self._table, self.figures, self._plan, self._recalled = known.table, known.figures, known.plan, True
         return True
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
 import logging
 import os
 import statistics
@@ -19,14 +18,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from trtnode.engines.artifact.cache import engine_key, recall
 from trtnode.engines.artifact.compiled_model import CompiledModel
-from trtnode.engines.artifact.files import sha256_of_file, write_temporary
-from trtnode.engines.backends.build_environment import measuring_environment
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.build.context import CompileContext
-from trtnode.engines.build.options import Choice, CompileOptions
+from trtnode.engines.build.options import Choice
 from trtnode.engines.errors import EngineError, InvalidInputError
-from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.runtime.plan import first_result
 from trtnode.engines.tuning import timing
 from trtnode.engines.tuning.candidates import (
@@ -38,10 +34,17 @@ from trtnode.engines.tuning.candidates import (
     choose,
     gaining,
 )
+from trtnode.engines.tuning.compilation_record import (
+    CompilationRecord,
+    Demoted,
+    EngineChoice,
+    conditions,
+    recall_record,
+)
 from trtnode.engines.tuning.decision import Confidence, decide, is_provisional
 from trtnode.engines.tuning.memory_plan import gains_from_pattern
 from trtnode.engines.tuning.native_form import native_form
-from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+from trtnode.partitioner.cut.labels import Verdict
 from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.cut.segments import Segment
 from trtnode.partitioner.model.mapped_weights import release_pages
@@ -67,9 +70,10 @@ class Tuner:
         figures: Measurements and choice, for the report; None if nothing was measured.
     """
 
-    def __init__(self, context: CompileContext) -> None:
+    def __init__(self, context: CompileContext, record: CompilationRecord) -> None:
         self.figures: Mapping[str, Any] | None = None
         self._context = context
+        self._record = record
         choice = Choice.ALL if context.unchecked else context.options.choice
         if choice is not Choice.ALL and not context.source.runs_natively:
             choice = Choice.ESTIMATED
@@ -77,7 +81,7 @@ class Tuner:
         self._estimates = choice is Choice.ESTIMATED and context.backend.on_cpu
         self._left_s = WHOLE_S + PARTS_S + SUBSET_S
         self._expected: set[frozenset[str]] | None = None
-        self._key = ""
+        self._conditions = ""
 
     def recall(self, partition: Partition) -> Partition:
         """Demote the nodes that an earlier compilation of the same model on this machine has demoted.
@@ -90,30 +94,24 @@ class Tuner:
             partition = partition.demote(slower)
         if not self._rounds_left and partition.segments == whole.segments and not self._context.unchecked:
             self.figures = self._measured_otherwise(partition)
-        if not self._rounds_left or self._context.cache is None:
+        if not self._rounds_left:
             return partition
-        self._key = self._verdict_key(partition, self._context.options)
-        if self._context.options.measure_again:
+        self._conditions = conditions(self._context, shares_cores=str(self._context.options.shares_cores))
+        known = None if self._context.options.measure_again else self._record.choices.get(self._conditions)
+        if known is None or not known.demoted.keys() <= {node.name for node in partition.graph.nodes}:
             return partition
-        known = self._context.cache.recall(self._key, lambda record: (read_demoted(record), {**record["tuning"]}))
-        if known is None:
-            return partition
-        verdicts, figures = known
-        if not verdicts.keys() <= {node.name for node in partition.graph.nodes}:
-            return partition
-        self.figures, self._rounds_left, self._key = figures, 0, ""
-        return partition.demote(verdicts) if verdicts else partition
+        self.figures, self._rounds_left, self._conditions = known.figures, 0, ""
+        return partition.demote(known.demoted) if known.demoted else partition
 
     def _measured_otherwise(self, partition: Partition) -> Mapping[str, Any] | None:
         """Return the figures of an earlier compilation that has measured all these engines and was to choose."""
         options = dataclasses.replace(self._context.options, all_engines=False, measure=True)
-
-        def read(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-            same = (c for c in record["tuning"]["candidates"] if c["name"] == ALL_ENGINES)
-            whole = any(len(c["segments"]) == len(partition.segments) for c in same)
-            return {**record["tuning"], "chosen": ALL_ENGINES} if whole else None
-
-        return recall(self._context.cache, self._verdict_key(partition, options), read)
+        here = conditions(self._context, shares_cores=str(options.shares_cores))
+        known = recall_record(self._context, options).choices.get(here)
+        same = () if known is None else (c for c in known.figures["candidates"] if c["name"] == ALL_ENGINES)
+        if known is None or not any(len(c["segments"]) == len(partition.segments) for c in same):
+            return None
+        return {**known.figures, "chosen": ALL_ENGINES}
 
     def find_slow_nodes(self, partition: Partition, compiled: CompiledModel) -> dict[str, Verdict]:
         """Measure a compiled model, or estimate it, and list the nodes whose engines don't make it faster.
@@ -150,7 +148,7 @@ class Tuner:
     def _provisional(self, partition: Partition, outcome: MeasuredChoice) -> MeasuredChoice:
         """Return what is kept for now, and let the next compilation measure again."""
         assert outcome.decision is not None
-        self._rounds_left, self._key = 0, ""
+        self._rounds_left, self._conditions = 0, ""
         low, _, high = outcome.decision.gain
         if outcome.decision.confidence is Confidence.UNKNOWN and self._context.backend.on_cpu:
             chosen = outcome.candidates[-1 if partition.gain_by_estimate() > 1 else 0]
@@ -161,14 +159,17 @@ class Tuner:
         )
         return outcome
 
-    def remember(self, demoted: Mapping[str, Verdict]) -> None:
-        """Record the outcome for the next compilation.
+    def added_to(self, record: CompilationRecord, demoted: Demoted) -> CompilationRecord:
+        """Return a record with what was measured, unless that is provisional.
 
         Args:
-            demoted: Every node that this compilation has taken out of engines, for any reason.
+            record: Of the compilation.
+            demoted: Every node that the compilation has taken out of engines, for any reason.
         """
-        if self._context.cache is not None and self._key and self.figures is not None:
-            self._context.cache.put_record(self._key, {**demoted_as_json(demoted), "tuning": self.figures})
+        if not self._conditions or self.figures is None:
+            return record
+        choice = EngineChoice(demoted=demoted, figures=self.figures)
+        return dataclasses.replace(record, choices={**record.choices, self._conditions: choice})
 
     def _subject(self, partition: Partition, compiled: CompiledModel) -> timing.Subject:
         options, path = self._context.options, self._context.folder / "measured.onnx"
@@ -256,28 +257,6 @@ class Tuner:
             return self._context.worker.call(job, TIMEOUT_S, *arguments, given)
         finally:
             self._left_s -= time.monotonic() - began
-
-    def _verdict_key(self, partition: Partition, options: CompileOptions) -> str:
-        options = dataclasses.replace(options, check_inputs=None, measure_again=False)
-        samples = self._context.options.check_inputs
-        return engine_key(
-            purpose="tuning",
-            source=self._context.source.key,
-            segments=json.dumps([[node.name for node in s.nodes] for s in partition.segments]),
-            samples=sha256_of_file(samples) if samples else "",
-            options=json.dumps(dataclasses.asdict(options), sort_keys=True, default=str),
-            **measuring_environment(self._context.backend, native_version()),
-        )
-
-
-def demoted_as_json(demoted: Mapping[str, Verdict]) -> dict[str, Any]:
-    """Return nodes that were taken out of engines, and why, as JSON values for the cache."""
-    return {"demoted": {name: [verdict.code, verdict.detail] for name, verdict in demoted.items()}}
-
-
-def read_demoted(record: Mapping[str, Any]) -> dict[str, Verdict]:
-    """Read what ``demoted_as_json`` has written."""
-    return {name: Verdict(ReasonCode(code), str(detail)) for name, (code, detail) in record["demoted"].items()}
 
 
 def _kept(candidates: Sequence[Candidate]) -> dict[str, tuple[str, ...]]:

@@ -27,6 +27,7 @@ from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.sparse import library
 from trtnode.engines.sparse.library import missing_reason
 from trtnode.engines.sparse.survey import survey
+from trtnode.engines.tuning.compilation_record import SparseChoice
 from trtnode.partitioner.compiled.stripping import make_engines_whole
 from trtnode.partitioner.graph.view import Graph
 from workshop import Workshop
@@ -187,7 +188,8 @@ def test_auto_takes_the_faster_of_sparse_and_dense_and_remembers_it(
 ) -> None:
     source, cache, measured = workshop.write(network(0.9)), EngineCache(tmp_path / "cache", 1 << 30), []
     monkeypatch.setattr("trtnode.engines.tuning.tuner.Tuner.find_slow_nodes", lambda *_: {})
-    monkeypatch.setattr(sparse_choice, "_measured", lambda *_: measured.append(1) or {"gains": gains})
+    choice = SparseChoice(gains=gains, figures=None)
+    monkeypatch.setattr(sparse_choice, "_measured", lambda *_: measured.append(1) or choice)
 
     chosen = [workshop.compile(source, engine="auto", cache=cache).engine for _ in range(2)]
 

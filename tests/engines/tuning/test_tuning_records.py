@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -90,24 +92,41 @@ def test_other_circumstances_are_measured_anew(
     assert clock.asked
 
 
+def of_unknown_nodes(record: dict[str, Any]) -> None:
+    (choice,) = record["choices"].values()
+    choice["demoted"] = {"gone": {"code": "NOT_FASTER", "detail": "x"}}
+
+
+def with_an_unknown_code(record: dict[str, Any]) -> None:
+    record["demoted"] = {"Relu:a": {"code": "SLOW", "detail": "x"}}
+
+
+def without_figures(record: dict[str, Any]) -> None:
+    (choice,) = record["choices"].values()
+    del choice["figures"]
+
+
+def as_a_version_before_wrote_it(record: dict[str, Any]) -> None:
+    demoted, figures = record["demoted"], record.pop("choices")
+    record.clear()
+    record.update(demoted={name: [one["code"], one["detail"]] for name, one in demoted.items()}, tuning=figures)
+
+
 @pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param(b"", id="empty"),
-        pytest.param(b"{", id="cut"),
-        pytest.param(b"[1, 2]", id="list"),
-        pytest.param(b'{"demoted": 3, "tuning": {}}', id="number"),
-        pytest.param(b'{"demoted": {"Relu:a": ["SLOW", "x"]}, "tuning": {}}', id="unknown-code"),
-        pytest.param(b'{"demoted": {"gone": ["NOT_FASTER", "x"]}, "tuning": {}}', id="unknown-node"),
-        pytest.param(b'{"demoted": {}}', id="without-figures"),
-    ],
+    "damage", [of_unknown_nodes, with_an_unknown_code, without_figures, as_a_version_before_wrote_it, dict.clear]
 )
-def test_damaged_verdict_is_a_miss(
-    content: bytes, tune: Tune, in_process: InProcessWorker, cache: EngineCache, tmp_path: pathlib.Path
+def test_a_damaged_record_is_a_miss(
+    damage: Callable[[dict[str, Any]], None],
+    tune: Tune,
+    in_process: InProcessWorker,
+    cache: EngineCache,
+    tmp_path: pathlib.Path,
 ) -> None:
     tune(fast_middle(in_process), cache=cache)
-    (verdict,) = [p for p in (tmp_path / "cache").glob("*.json") if b'"tuning"' in p.read_bytes()]
-    verdict.write_bytes(content)
+    (path,) = [p for p in (tmp_path / "cache").glob("*.json") if b'"choices"' in p.read_bytes()]
+    record = json.loads(path.read_text())
+    damage(record)
+    path.write_text(json.dumps(record))
     clock = fast_middle(in_process)
 
     compiled = tune(clock, cache=cache)
