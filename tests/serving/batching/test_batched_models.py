@@ -146,7 +146,7 @@ def test_wishes_that_make_no_sense_are_refused(
 
 @pytest.mark.parametrize("engine", ["native", "openvino"])
 def test_batched_answers_equal_the_requests_own(start: Starter, models: pathlib.Path, engine: str) -> None:
-    batching = "batching: {max_batch_size: 8, preferred_batch_sizes: [4, 8], max_queue_delay_us: 20000}, instances: 2"
+    batching = "batching: {max_batch_size: 8, preferred_batch_sizes: [4, 8], max_queue_delay_us: 200000}, instances: 2"
     running = start(f"- {{name: FLOAT, path: {models}/FLOAT.onnx, engine: {engine}, {batching}}}")
     rng = np.random.default_rng(5)
     arrays = [rng.standard_normal((1 + n % 3, 2 + n % 2)).astype(np.float32) for n in range(300)]

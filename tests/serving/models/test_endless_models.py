@@ -41,7 +41,7 @@ def test_an_endless_model_is_refused_in_time_and_holds_up_no_other(
     monkeypatch.setattr(repository, "PATIENCE_S", 0.1)
     adders.write("m.onnx", 1)
     running = start(
-        "- {name: m, path: m.onnx, engine: native}\n", server="admin: {repository: true}, limits: {load_timeout_s: 8}"
+        "- {name: m, path: m.onnx, engine: native}\n", server="admin: {repository: true}, limits: {load_timeout_s: 15}"
     )
 
     with ThreadPoolExecutor(1) as pool, triton.InferenceServerClient(running.address) as client:
@@ -49,7 +49,7 @@ def test_an_endless_model_is_refused_in_time_and_holds_up_no_other(
         time.sleep(1)  # it has begun
         running.client.load_model("m")
         assert not first.done()
-        with pytest.raises(InferenceServerException, match=r"more than 8 s; raise server\.limits\.load_timeout_s"):
+        with pytest.raises(InferenceServerException, match=r"more than 15 s; raise server\.limits\.load_timeout_s"):
             first.result()
 
     assert adders.ask(running.client) == 1
@@ -62,7 +62,7 @@ def test_a_watched_endless_version_holds_up_no_other_model(
     for name in ("m", "n"):
         adders.write(f"{name}/1/model.onnx", 1)
     entries = [f"- {{name: {name}, path: {name}, engine: native, watch: true, measure: false}}\n" for name in "mn"]
-    running = start("".join(entries), server="limits: {load_timeout_s: 8}")  # else its process goes on for minutes
+    running = start("".join(entries), server="limits: {load_timeout_s: 15}")  # else its process goes on for minutes
 
     (adders.folder / "m" / "2").mkdir()
     (adders.folder / "m" / "2" / "model.onnx").write_bytes(endless())
