@@ -1,8 +1,8 @@
 """Loads models whose files nobody has read yet: a process of its own reads, checks and compiles each of them.
 
 This process opens what came out. A file that was loaded before, with the same settings, needs no such process: the
-engine cache knows it by its hash, and holds what came out. Where that is too large to be kept, the process makes it
-again, and does not try it. The file is opened as a copy that nobody else writes.
+engine cache knows it by its hash. What came out of it is kept there, too, where there is room; else it is made
+again here, of engines in the cache. The file is opened as a copy that nobody else writes.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from trtnode.engines.precision.options import Calibration
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.tuning.decision import is_provisional
 from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.model.mapped_weights import map_file
 from trtnode.serving.errors import ModelLimitError, ServingError
 from trtnode.serving.models.interface_check import declared_sizes
 from trtnode.serving.models.isolated_runs import IsolatedRuns
@@ -47,8 +48,8 @@ MIB = 2**20
 UNRELATED_KEYS = frozenset({"name", "path", "versions", "required", "scaling", "latency_target_ms"})
 """Keys of a model's section that don't decide what becomes of its file."""
 
-KEPT_BYTES = 64 * MIB
-"""Largest compiled file that is kept; a larger one takes longer to read than its engines to find."""
+KEPT_SHARE = 0.5
+"""Share of the cache, in use or not, beyond which no compiled files are kept beside their engines."""
 
 IDLE_S = 5.0
 """Time that a process waits for the next model."""
@@ -80,14 +81,12 @@ class LoadJob:
         config: How it is served; the path is that of its file.
         options: The options of its compilation.
         cache: Place where engines are looked up and kept.
-        copies: Place of the copies of model files.
         known: Its file if that was loaded before, and need not be tried; None of any other.
     """
 
     config: ModelConfig
     options: CompileOptions
     cache: EngineCache
-    copies: SourceCopies
     known: ReadFile | None = None
 
 
@@ -102,7 +101,6 @@ class IsolatedLoading:
             cache: Place of what was loaded before.
         """
         self._cache = cache
-        self._copies = SourceCopies(cache.directory, cache.max_bytes)
         self._limits = limits
         self._memory_mb = limits.load_memory_mb or half_of_memory_mb()
         self._timeout_s = limits.load_timeout_s
@@ -129,15 +127,16 @@ class IsolatedLoading:
             shares_cores=config.options.measures,  # only measurements depend on it
         )
         key = None if config.has_pipeline else key_of_loaded(config, self._limits, threads)
-        known = None if key is None else self._known(key, config.path)
-        copy = None if known is None else self._copies.find(config.path, known.files)
-        known = None if known is None or copy is None else dataclasses.replace(known, source=copy.path)
-        job = LoadJob(config=config, options=options, cache=self._cache, copies=self._copies, known=known)
-        kept = None if known is None or known.prepared is None else self._open_kept(job, known)
-        return kept or self._load_new(key, job)
+        with contextlib.ExitStack() as holding:
+            known = None if key is None else self._known(key, config.path, holding)
+            job = LoadJob(config=config, options=options, cache=self._cache, known=known)
+            return self._open_kept(job) or self._load_new(key, job)
 
-    def _known(self, key: str, model: pathlib.Path) -> ReadFile | None:
-        """Return a file that was loaded before, with the same data beside it; None for any other."""
+    def _known(self, key: str, model: pathlib.Path, holding: contextlib.ExitStack) -> ReadFile | None:
+        """Return a file that was loaded before, with the same data beside it; None for any other.
+
+        ``holding`` lets go of its copy.
+        """
 
         def read(record: Mapping[str, Any]) -> ReadFile | None:
             beside = {name: digest for name, digest in record["files"].items() if name != model.name}
@@ -149,28 +148,35 @@ class IsolatedLoading:
                 prepared = PreparedModel(compiled=compiled, facts=ModelFacts(**kept["facts"]))
             return ReadFile(source=model, files=record["files"], prepared=prepared)
 
-        return self._cache.recall(key, read)
+        known = self._cache.recall(key, read)
+        copy = None if known is None else copies_in(self._cache).find(model, known.files)
+        if known is None or copy is None:
+            return None
+        holding.callback(copy.close)
+        return dataclasses.replace(known, source=copy.path)
 
-    def _open_kept(self, job: LoadJob, known: ReadFile) -> Executable | None:
-        """Open what a file became when it was loaded before; None where that is damaged, or has lost an engine."""
+    def _open_kept(self, job: LoadJob) -> Executable | None:
+        """Open what a file became when it was loaded before; None where that isn't kept, or has lost an engine."""
+        known = job.known
+        if known is None or known.prepared is None or known.prepared.facts is None:
+            return None
         try:
             executable = self._open(job, known, contextlib.ExitStack())
         except (EngineError, PartitionError):
             return None
-        facts = known.prepared and known.prepared.facts
-        if facts and facts.segments == executable.facts.segments:
+        if executable.facts.segments == known.prepared.facts.segments:
             return executable
         executable.close()
         return None
 
     def _load_new(self, key: str | None, job: LoadJob) -> Executable:
-        """Load a model that a process of its own prepares."""
+        """Load a model that isn't kept; a process of its own prepares one that was never loaded."""
         began = time.monotonic()
         with contextlib.ExitStack() as closing:
             folder = None
             with contextlib.suppress(OSError):  # without one, most models run natively
                 folder = closing.enter_context(TemporaryFolder())
-            read = self._prepare(job, folder)
+            read = self._prepare_apart(job, folder) if job.known is None else prepare(job, folder)
             executable = self._open(job, read, closing)
         if time.monotonic() - began > self._timeout_s:
             executable.close()
@@ -204,15 +210,23 @@ class IsolatedLoading:
         return executable
 
     def _keep(self, key: str, config: ModelConfig, read: ReadFile, facts: ModelFacts) -> None:
-        """Remember a file that was loaded, and what it became, if that is one small file."""
+        """Remember a file that was loaded, and what it became, if that is one file for which there is room."""
         compiled = None if read.prepared is None else read.prepared.compiled
         fields: dict[str, Any] = {"files": dict(read.files)}
         content = None
-        if not _reads_other_data(config) and (compiled is None or _is_small(compiled)):
+        if not _reads_other_data(config) and (compiled is None or (_is_alone(compiled) and self._has_room(compiled))):
             facts = dataclasses.replace(facts, engines_built=0, source=None)
             fields["prepared"] = {"compiled": compiled is not None, "facts": dataclasses.asdict(facts)}
-            content = None if compiled is None else compiled.read_bytes()
+            content = None if compiled is None else memoryview(map_file(compiled))
         self._cache.put_record(key, fields, engine=content)
+
+    def _has_room(self, compiled: pathlib.Path) -> bool:
+        """Return whether a file may be kept, and no engine is in danger of giving way."""
+        folder, size = self._cache.directory, compiled.stat().st_size
+        with contextlib.suppress(OSError):  # another process may drop an entry
+            engines = sum(file.stat().st_size for file in folder.glob("*.engine")) if folder else 0
+            return engines + size <= self._cache.max_bytes * KEPT_SHARE
+        return False
 
     @property
     def _too_long(self) -> str:
@@ -221,7 +235,7 @@ class IsolatedLoading:
     def _isolated_runs(self) -> IsolatedRuns:
         return IsolatedRuns(memory_bytes=self._model_memory_bytes, timeout_s=self._reference_timeout_s)
 
-    def _prepare(self, job: LoadJob, folder: pathlib.Path | None) -> ReadFile:
+    def _prepare_apart(self, job: LoadJob, folder: pathlib.Path | None) -> ReadFile:
         worker = self._take()
         cancel = _Cancellation(worker)
         when_caller_leaves(cancel.cancel)
@@ -304,8 +318,13 @@ def key_of_loaded(config: ModelConfig, limits: LimitsConfig, threads: int | None
     return engine_key(kind="loaded", model=digest, settings=settings, limits=configured, **machine_parts())
 
 
+def copies_in(cache: EngineCache) -> SourceCopies:
+    """Return the copies of model files, whose place is in the engine cache."""
+    return SourceCopies(cache.directory, cache.max_bytes)
+
+
 def prepare(job: LoadJob, folder: pathlib.Path | None) -> ReadFile:
-    """Prepare a model in this process, which is a worker; results go to a folder.
+    """Prepare a model in this process, a worker unless the model is known; results go to a folder.
 
     Raises:
         PartitionError: As ``IsolatedLoading.load``.
@@ -314,7 +333,7 @@ def prepare(job: LoadJob, folder: pathlib.Path | None) -> ReadFile:
     if job.config.has_pipeline:
         read = ReadFile(source=_chained(job.config, folder), files={})
     elif job.known is None:
-        source, files = job.copies.own(job.config.path, folder)
+        source, files = copies_in(job.cache).own(job.config.path, folder)
         read = ReadFile(source=source, files=files)
     else:
         read = job.known
@@ -347,9 +366,9 @@ def _reads_other_data(config: ModelConfig) -> bool:
     return (options.calibration, options.budget.metric, options.check_inputs) != (Calibration(), None, None)
 
 
-def _is_small(compiled: pathlib.Path) -> bool:
-    """Return whether a compiled file is small, and all of what was made of a model."""
-    return compiled.stat().st_size <= KEPT_BYTES and sum(1 for _ in compiled.parent.iterdir()) == 1
+def _is_alone(compiled: pathlib.Path) -> bool:
+    """Return whether a compiled file is all of what was made of a model."""
+    return sum(1 for _ in compiled.parent.iterdir()) == 1
 
 
 def half_of_memory_mb() -> int:

@@ -16,7 +16,6 @@ from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.opening import open_model
 from trtnode.engines.compile.partitioning import partition_model
-from trtnode.engines.compile.prepare import prepare_model
 from trtnode.engines.errors import ExecutionError, LastResortError, ReferenceNeededError
 from trtnode.engines.runtime.executor import open_executable
 from trtnode.engines.runtime.options import RunOptions
@@ -188,13 +187,9 @@ def test_explain_says_it_before_anything_is_built(source: pathlib.Path) -> None:
     assert [(node.op_type, node.code) for node in report.native] == [("FlexAttention", "NO_KERNEL")]
 
 
-def test_a_prepared_model_is_opened_elsewhere(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    options, folder = CompileOptions(engine="openvino"), tmp_path / "prepared"
-    folder.mkdir()
+def test_a_model_is_prepared_for_it_only_where_options_let_it(source: pathlib.Path) -> None:
+    executable = prepare_and_open(source, CompileOptions(engine="openvino"))
 
-    prepared = prepare_model(source, options, None, folder)
-
-    executable = open_model(source, prepared=prepared)
     np.testing.assert_allclose(executable.run(FEEDS)["y"], expected(source)[0], rtol=1e-5, atol=1e-6)
     with pytest.raises(ReferenceNeededError):
         prepare_and_open(source, CompileOptions(engine="openvino", reference=False))

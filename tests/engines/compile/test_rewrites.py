@@ -15,7 +15,6 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.opening import open_model
 from trtnode.engines.compile.partitioning import partition_model
-from trtnode.engines.compile.prepare import prepare_model
 from workshop import Workshop, prepare_and_open
 
 SIDE = 32
@@ -86,16 +85,6 @@ def test_a_model_served_natively_gains_too(source: pathlib.Path) -> None:
 
     expected = open_model(source).run(request())["y"]
     assert [one["rule"] for one in executable.facts.report["rewrites"]] == ["branches", "hard-swish"]
-    np.testing.assert_allclose(executable.run(request())["y"], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_a_process_prepares_the_native_form_for_another(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "prepared").mkdir()
-
-    prepared = prepare_model(source, CompileOptions(engine="native"), None, tmp_path / "prepared")
-
-    executable = open_model(source, prepared=prepared)
-    expected = open_model(source).run(request())["y"]
     assert executable.facts.native_nodes == 2
     np.testing.assert_allclose(executable.run(request())["y"], expected, rtol=1e-4, atol=1e-5)
 

@@ -155,10 +155,10 @@ def test_a_new_model_is_opened_once_to_be_tried_and_once_to_be_served(
     assert len(opened) == 2
 
 
-def test_what_is_too_large_to_be_kept_is_made_again_and_not_tried(
+def test_what_finds_no_room_in_the_cache_is_made_again_and_not_tried(
     folder: pathlib.Path, opened: list[pathlib.Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trtnode.serving.models.isolation.KEPT_BYTES", 0)
+    monkeypatch.setattr("trtnode.serving.models.isolation.KEPT_SHARE", 0)
     first = load(folder)
     del opened[:]
 
