@@ -1,4 +1,4 @@
-"""What compilations of a model have learnt here: one record, which each of them reads when it begins and writes once.
+"""The record of a model's compilations on this machine, which each of them reads when it begins and writes once.
 
 It belongs to the model, the options and the environment. Threads, samples and what else changes measurements alone are
 the conditions of a decision.
@@ -54,7 +54,7 @@ class PrecisionPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SparseChoice:
-    """Whether sparse engines gain, and the figures for the report; None where nothing was measured."""
+    """The gain of sparse engines, and the figures for the report; None where nothing was measured."""
 
     gains: bool
     figures: Mapping[str, Any] | None
@@ -62,7 +62,7 @@ class SparseChoice:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CompilationRecord:
-    """What is known about a model with certain options on this machine.
+    """The decisions about a model with certain options on this machine.
 
     Attributes:
         demoted: By the last compilation; None where there was none.
