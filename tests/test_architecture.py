@@ -1,4 +1,4 @@
-"""Who may import whom, and what a module may be called."""
+"""Folders import what they may, and modules and docstrings have the form that they should."""
 
 from __future__ import annotations
 
@@ -118,6 +118,9 @@ VENDOR_LIBRARIES = {
     "ray": "serving/ray_serve/",
 }
 """Each vendor library, and the only place that imports it."""
+
+QUESTIONS = ("What ", "Whether ", "How ", "Which ")
+"""Beginnings that no docstring has."""
 
 NOT_AT_THE_TOP = {
     ("bench/latency/openers.py", "openvino"),
@@ -329,6 +332,17 @@ def test_modules_are_loaded_by_name_for_engine_libraries_and_public_names_alone(
         *{"engines/quantization/user_functions.py", "partitioner/start.py"},
         *{"serving/cli/command.py", "trtnode/__init__.py"},
     }
+
+
+def test_docstrings_say_instead_of_asking() -> None:
+    asking = [
+        (path, node.lineno)
+        for path in modules(*PACKAGES)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.stmt) and is_docstring(node) and ast.unparse(node).lstrip("'\"").startswith(QUESTIONS)
+    ]
+
+    assert asking == []
 
 
 def test_no_module_is_named_utils_or_like_a_library() -> None:

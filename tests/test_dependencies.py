@@ -11,7 +11,7 @@ EXTRAS = ("grpc", "http")
 
 
 def requirements(distribution: str) -> list[Requirement]:
-    """What an installed distribution needs here, with the extras of Triton's client."""
+    """Return the requirements of an installed distribution here, with the extras of Triton's client."""
     found = map(Requirement, importlib.metadata.requires(distribution) or ())
     return [one for one in found if one.marker is None or any(one.marker.evaluate({"extra": e}) for e in EXTRAS)]
 

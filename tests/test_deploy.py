@@ -1,4 +1,4 @@
-"""What is in deploy/, as far as it can be tried without a container engine, a cluster and Grafana."""
+"""The files of deploy/, as far as they can be tried without a container engine, a cluster and Grafana."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DIGITS = ROOT / "examples/digits/digits.onnx"
 BUILDER, SERVER = 54321, 54322
 """Users of the two stages."""
 PLACES = re.compile(r"(?<![\w.}])/(?=(opt|src|cache|etc|models|tmp)\b)")
-"""Where absolute paths of a container begin."""
+"""The beginnings of absolute paths of a container."""
 PROPRIETARY = ("tensorrt", "nvidia", "pycuda", "cuda")
 
 

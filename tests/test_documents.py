@@ -147,7 +147,7 @@ TUTORIALS = [one for one in DOCUMENTS if one.parent.name == "tutorials"]
 
 @pytest.mark.parametrize("tutorial", TUTORIALS, ids=name_of)
 def test_a_tutorial_has_a_cache_of_its_own(tutorial: pathlib.Path) -> None:
-    """What it shows holds where its models were compiled before."""
+    """Its output holds where its models were compiled before."""
     first = runnable(tutorial)[0]
 
     assert first.text.startswith("export XDG_CACHE_HOME=$(mktemp -d)")

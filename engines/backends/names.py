@@ -46,7 +46,7 @@ LIBRARY_NAMES: tuple[LibraryName, ...] = get_args(LibraryName)
 PRECISION_NAMES: tuple[PrecisionName, ...] = get_args(PrecisionName)
 
 NAN_ANSWERS: tuple[NanAnswer, ...] = get_args(NanAnswer)
-"""Who answers requests with NaN or infinity in their inputs."""
+"""The one who answers requests with NaN or infinity in their inputs."""
 
 ASKED_PRECISIONS: tuple[AskedPrecision, ...] = get_args(AskedPrecision)
 

@@ -289,7 +289,7 @@ def generated(
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Compared:
-    """What all boundary tensors are on one sample.
+    """All boundary tensors on one sample.
 
     Attributes:
         values: Natively.

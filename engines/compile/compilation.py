@@ -77,9 +77,9 @@ class Compilation:
         self._context = context
         self._builder = EngineBuilder(context)
         self._partition_builder = PartitionBuilder(context, self._builder)
-        self._record = recall_record(context)
-        self._precision = PrecisionStage(context, self._builder, self._record)
-        self._tuner = Tuner(context, self._record)
+        record = recall_record(context)
+        self._precision = PrecisionStage(context, self._builder, record)
+        self._tuner = Tuner(context, record)
         self._failed_files = 0
 
     def run(self) -> CompiledModel:
@@ -189,11 +189,14 @@ class Compilation:
         return with_tuning(compiled, self._context.source, self._tuner.figures)
 
     def _keep_record(self, before: Partition, attempt: Attempt) -> None:
-        """Record what was learnt for the next compilation, which tries again what only took too long."""
+        """Record what was learnt for the next compilation, which tries again what only took too long.
+
+        What other processes have recorded since this compilation began stays.
+        """
         after = attempt.partition.labels
         demoted = {n: v for n, v in after.items() if not v.supported and before.labels[n].supported}
         lasting = {n: v for n, v in demoted.items() if v.code is not ReasonCode.CHECK_TIMED_OUT}
-        record = self._precision.added_to(dataclasses.replace(self._record, demoted=lasting))
+        record = self._precision.added_to(dataclasses.replace(recall_record(self._context), demoted=lasting))
         if all(refusal.lasting for refusal in self._builder.refusals.values()):
             record = self._tuner.added_to(record, attempt.demoted)
         keep_record(self._context, record)

@@ -19,7 +19,7 @@ EXTENSIONS = "onnxruntime-extensions"
 TIMEOUT_S = 120.0
 
 MACHINE = slice(18, 20)
-"""Where a library says which processor it is for, in the header of its file (ELF, ``e_machine``)."""
+"""The bytes of a library's header that name its processor (ELF, ``e_machine``)."""
 
 
 @contextlib.contextmanager

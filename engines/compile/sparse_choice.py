@@ -17,7 +17,7 @@ from trtnode.engines.errors import EngineError
 from trtnode.engines.sparse.survey import has_sparse_layers
 from trtnode.engines.tuning import timing
 from trtnode.engines.tuning.candidates import NO_ENGINE, Candidate, MeasuredChoice
-from trtnode.engines.tuning.compilation_record import SparseChoice, conditions, keep_record, recall_record
+from trtnode.engines.tuning.compilation_record import SparseChoice, conditions, keep_record, recall_record, with_latest
 from trtnode.engines.tuning.decision import decide, is_provisional
 from trtnode.engines.tuning.memory_plan import keeps_memory_pattern
 from trtnode.partitioner.graph.view import TensorSpec
@@ -44,8 +44,8 @@ def with_faster_zeros(
     """
     if not _may_gain(context):
         return dense
-    record, here = recall_record(context), conditions(context, shares_cores=str(context.options.shares_cores))
-    choice = None if context.options.measure_again else record.sparse.get(here)
+    here = conditions(context, shares_cores=str(context.options.shares_cores))
+    choice = None if context.options.measure_again else recall_record(context).sparse.get(here)
     if choice is not None and not choice.gains:
         return dense
     # Native execution is no alternative to measure against: the dense model is that, or faster.
@@ -60,7 +60,8 @@ def with_faster_zeros(
             logger.warning("%s keeps its dense engines, because they can't be timed: %s", context.source.origin, error)
             return dense
         if not is_provisional(choice.figures):
-            keep_record(context, dataclasses.replace(record, sparse={**record.sparse, here: choice}))
+            record = recall_record(context)  # another compilation may have ended meanwhile
+            keep_record(context, dataclasses.replace(record, sparse=with_latest(record.sparse, here, choice)))
     return with_tuning(sparse, context.source, choice.figures) if choice.gains else dense
 
 

@@ -47,7 +47,7 @@ STEPS_APART = 25.3
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InputUses:
-    """What the nodes of a graph do with its inputs.
+    """The uses of a graph's inputs by its nodes.
 
     Attributes:
         bounds: Of the integers that an input takes, by name; an input without any takes no others than 0 and 1.

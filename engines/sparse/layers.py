@@ -37,7 +37,7 @@ class Layer:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """What goes along behind a layer.
+    """The nodes behind a layer that its operator computes too.
 
     Attributes:
         nodes: The Add of a constant bias behind MatMul, and an activation that clips.

@@ -25,7 +25,7 @@ RECURRENT = ("LSTM", "GRU")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PruningScope:
-    """Which layers are pruned."""
+    """The layers that are pruned."""
 
     ends: bool = False
     """True prunes the first and the last layer too."""

@@ -1,4 +1,4 @@
-"""What all sparse operators share: their domain, and their weights as tensors."""
+"""The domain of all sparse operators, and their weights as tensors."""
 
 from __future__ import annotations
 

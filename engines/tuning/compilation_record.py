@@ -1,4 +1,4 @@
-"""What compilations of a model have learnt here: one record, which each of them reads when it begins and writes once.
+"""The record of a model's compilations on this machine, which each of them reads when it begins and writes once.
 
 It belongs to the model, the options and the environment. Threads, samples and what else changes measurements alone are
 the conditions of a decision.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from trtnode.engines.artifact.cache import engine_key, recall
 from trtnode.engines.artifact.files import sha256_of_file
@@ -20,6 +20,11 @@ from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.precision.rules import EXACTNESS
 from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+
+T = TypeVar("T")
+
+MOST_CONDITIONS = 8
+"""Most conditions of which a record keeps a decision: calibration data, for example, may change for ever."""
 
 Demoted = Mapping[str, Verdict]
 """Nodes that were taken out of engines, and why."""
@@ -49,7 +54,7 @@ class PrecisionPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SparseChoice:
-    """Whether sparse engines gain, and the figures for the report; None where nothing was measured."""
+    """The gain of sparse engines, and the figures for the report; None where nothing was measured."""
 
     gains: bool
     figures: Mapping[str, Any] | None
@@ -57,7 +62,7 @@ class SparseChoice:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CompilationRecord:
-    """What is known about a model with certain options on this machine.
+    """The decisions about a model with certain options on this machine.
 
     Attributes:
         demoted: By the last compilation; None where there was none.
@@ -87,6 +92,12 @@ def keep_record(context: CompileContext, record: CompilationRecord) -> None:
     """Store what is known after a compilation."""
     if context.cache is not None:
         context.cache.put_record(_key(context, context.options), dataclasses.asdict(record))
+
+
+def with_latest(known: Mapping[str, T], here: str, decision: T) -> dict[str, T]:
+    """Return decisions by their conditions with one more, which is the last, and without the first of too many."""
+    others = [(under, one) for under, one in known.items() if under != here]
+    return dict([*others, (here, decision)][-MOST_CONDITIONS:])
 
 
 def conditions(context: CompileContext, **more: str) -> str:

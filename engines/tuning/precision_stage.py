@@ -26,7 +26,7 @@ from trtnode.engines.quantization.qdq_writer import is_quantized
 from trtnode.engines.quantization.schemes import SCHEMES
 from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.engines.tuning import accuracy_jobs
-from trtnode.engines.tuning.compilation_record import CompilationRecord, PrecisionPlan, conditions
+from trtnode.engines.tuning.compilation_record import CompilationRecord, PrecisionPlan, conditions, with_latest
 from trtnode.engines.tuning.measurements import TIMEOUT_S
 from trtnode.engines.tuning.precision_search import AcceptedPlan, Embed, PrecisionSearch, effective_precision
 from trtnode.partitioner.cut.partition import Partition
@@ -137,7 +137,7 @@ class PrecisionStage:
         if not self._conditions or self.figures is None or self._recalled:
             return record
         plan = PrecisionPlan(plan=dict(self._plan), figures=self.figures, table=self._table)
-        return dataclasses.replace(record, plans={**record.plans, self._conditions: plan})
+        return dataclasses.replace(record, plans=with_latest(record.plans, self._conditions, plan))
 
     @property
     def _asked(self) -> set[str]:

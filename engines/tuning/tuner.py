@@ -40,6 +40,7 @@ from trtnode.engines.tuning.compilation_record import (
     EngineChoice,
     conditions,
     recall_record,
+    with_latest,
 )
 from trtnode.engines.tuning.decision import Confidence, decide, is_provisional
 from trtnode.engines.tuning.memory_plan import gains_from_pattern
@@ -169,7 +170,7 @@ class Tuner:
         if not self._conditions or self.figures is None:
             return record
         choice = EngineChoice(demoted=demoted, figures=self.figures)
-        return dataclasses.replace(record, choices={**record.choices, self._conditions: choice})
+        return dataclasses.replace(record, choices=with_latest(record.choices, self._conditions, choice))
 
     def _subject(self, partition: Partition, compiled: CompiledModel) -> timing.Subject:
         options, path = self._context.options, self._context.folder / "measured.onnx"

@@ -37,7 +37,7 @@ class Queued(Protocol):
 
     @property
     def arrived_ns(self) -> int:
-        """When it entered the queue, in nanoseconds."""
+        """The time at which it entered the queue, in nanoseconds."""
         ...
 
 

@@ -28,7 +28,7 @@ from trtnode.serving.cli.terminal.report import print_report
 from trtnode.serving.errors import InvalidOptionError, NotFasterError
 
 NOT_MEASURED = "nothing was measured"
-"""Where options ask for a measurement: no engine was built, or no run without engines could be timed beside it."""
+"""Said where options ask for a measurement: no engine was built, or native execution could not be timed beside it."""
 
 
 def compile_(arguments: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ class ServedExecutable(Protocol):
         ...
 
     facts: ModelFacts
-    """Where its nodes run, and what its compilation found."""
+    """The place of its nodes, and the findings of its compilation."""
 
     def run(
         self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, times: list[StageTime] | None = None

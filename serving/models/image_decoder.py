@@ -23,7 +23,7 @@ try:
     MISSING = ""
 except ImportError:
     MISSING = "Pillow is not installed here; run: pip install 'trtnode[images]'"
-"""Why images can't be decoded; empty where they can."""
+"""The reason for which images can't be decoded; empty where they can."""
 
 FORMATS = ("JPEG", "PNG")
 """Others are refused: each decoder is one more way in for files made to do harm."""

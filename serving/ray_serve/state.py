@@ -34,12 +34,12 @@ class ClusterState:
 
     @property
     def reasons(self) -> list[str]:
-        """What the cluster waits for, one line a required model, as of the last counts."""
+        """The required models that lack replicas, one line each, as of the last counts."""
         lacking = [name for name in self._required if self._lacks(name)]
         return [f"model {name!r} has {self._running.get(name, 0)} of {self._least[name]} replicas" for name in lacking]
 
     async def not_ready(self) -> list[str]:
-        """Return what the cluster waits for, one line a required model."""
+        """Return the required models that lack replicas, one line each."""
         await self.refresh()
         return self.reasons
 

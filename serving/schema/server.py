@@ -150,8 +150,7 @@ class ServerConfig(Section):
     limits: LimitsConfig = LimitsConfig()
     """Bounds on what clients can use up."""
     startup: Literal["wait", "native"] | None = None
-    """When the server is ready: wait, when engines are built; native, at once, without engines until they are; null for
-    wait."""
+    """The start: wait, the default, is ready when engines are built; native at once, without engines until they are."""
     shutdown_grace_s: float = Field(default=30, ge=0, le=LONGEST_S, allow_inf_nan=False)
     """The time that requests may still run after SIGTERM, in seconds."""
     log: LogConfig = LogConfig()
@@ -196,5 +195,5 @@ class ServableConfig(Section):
 
     @property
     def startup(self) -> Literal["wait", "native"]:
-        """When the server is ready."""
+        """The start; wait is the default."""
         return self.server.startup or "wait"

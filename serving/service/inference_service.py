@@ -58,11 +58,11 @@ class InferenceService:
             MissingExtraError: Tracing is configured and OpenTelemetry isn't installed.
         """
         self.started_s = time.perf_counter()
-        """When the service was made, by ``time.perf_counter``."""
+        """The time at which the service was made, by ``time.perf_counter``."""
         self.draining = False
         """Set once, when the server begins to stop."""
         self.not_ready_reasons: Sequence[str] = ()
-        """Why a server of several processes isn't ready, though these models may be; requests are answered all the
+        """Reasons for which a server of several processes isn't ready; requests to these models are answered all the
         same."""
         self.name = config.name
         """Its name in its metadata."""

@@ -22,7 +22,7 @@ from trtnode.serving.telemetry.recent_requests import Recent, RecentRequests, To
 
 
 class FailureReason(enum.StrEnum):
-    """Why a request got no answer, in the values of Triton's label ``reason``."""
+    """The reason for which a request got no answer, in the values of Triton's label ``reason``."""
 
     REJECTED = "REJECTED"
     """The server didn't take it, or not in time: a ``RejectionReason``."""
@@ -35,7 +35,7 @@ class FailureReason(enum.StrEnum):
 
 
 class RejectionReason(enum.StrEnum):
-    """Why a request was not executed though nothing was wrong with it."""
+    """The reason for which a valid request was not executed."""
 
     NOT_READY = "not_ready"
     DRAINING = "draining"
@@ -51,7 +51,7 @@ class Durations:
 
     total: int = 0
     ended_ns: int = 0
-    """When it ended, by ``time.perf_counter_ns``."""
+    """The time at which it ended, by ``time.perf_counter_ns``."""
     queue: int = 0
     compute_input: int = 0
     compute_infer: int = 0

@@ -29,7 +29,7 @@ class InlinePolicy:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the next note should tell how long the thread was busy, which takes longer to ask than the clock."""
+        """True if the next note needs the time that the thread was busy, which takes longer to ask than the clock."""
         return self._score > 0
 
     def note(self, size: int, wall_ns: int, cpu_ns: int) -> None:

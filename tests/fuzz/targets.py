@@ -1,4 +1,4 @@
-"""What is fuzzed: each target with its input and the check of how it ends."""
+"""The fuzzed functions: each target with its input and the check of how it ends."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Workshop:
         worker: AnyWorker | None = None,
         build: BuildOptions | None = None,
         precision: PrecisionOptions | None = None,
-        **choice: bool,
+        **choice: Any,
     ) -> CompiledModel:
         options = CompileOptions(
             engine=engine,

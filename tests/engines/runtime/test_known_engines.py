@@ -1,4 +1,4 @@
-"""What a machine remembers of its engine libraries."""
+"""A machine remembers facts about its engine libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where engines of TensorRT for RTX are loaded. The GPUs of these tests are simulated, and nothing runs on them."""
+"""Engines of TensorRT for RTX run on GPUs of their targets alone. The GPUs are simulated, and nothing runs on them."""
 
 from __future__ import annotations
 

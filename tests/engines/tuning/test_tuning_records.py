@@ -16,6 +16,8 @@ from faulty_backends import UnreliableBackend
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.cores import Cores
+from trtnode.engines.tuning.compilation_record import MOST_CONDITIONS, with_latest
+from trtnode.engines.tuning.tuner import Tuner
 from workshop import Workshop
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "choosing_engines")]
@@ -133,6 +135,37 @@ def test_a_damaged_record_is_a_miss(
 
     assert clock.asked
     assert compiled.report.tuning["chosen"] == "faster engines"
+
+
+def test_a_choice_that_another_compilation_has_recorded_meanwhile_stays(
+    tune: Tune, in_process: InProcessWorker, cache: EngineCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, meanwhile = fast_middle(in_process), fast_middle(in_process)
+    find_slow_nodes = Tuner.find_slow_nodes
+
+    def after_another(*arguments: Any) -> Any:
+        monkeypatch.setattr(Tuner, "find_slow_nodes", find_slow_nodes)
+        tune(meanwhile, cache=cache, threads=2)
+        return find_slow_nodes(*arguments)
+
+    monkeypatch.setattr(Tuner, "find_slow_nodes", after_another)
+    tune(clock, cache=cache)
+    clock.asked.clear()
+
+    tune(clock, cache=cache)
+    tune(clock, cache=cache, threads=2)
+
+    assert meanwhile.asked
+    assert clock.asked == []
+
+
+def test_a_record_keeps_the_latest_conditions() -> None:
+    known: dict[str, int] = {}
+
+    for name in [*map(str, range(MOST_CONDITIONS + 1)), "1"]:
+        known = with_latest(known, name, 7)
+
+    assert list(known) == [*map(str, range(2, MOST_CONDITIONS + 1)), "1"]
 
 
 def test_crash_while_measuring_leaves_the_choice_to_the_estimate(

@@ -1,4 +1,4 @@
-"""What a file declares, compared with what it holds."""
+"""Sizes that a file declares are compared with those that it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written into a graph gets names that nothing in it has."""
+"""Values that are written into a graph get names that nothing in it has."""
 
 from __future__ import annotations
 

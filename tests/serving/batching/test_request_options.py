@@ -1,4 +1,4 @@
-"""What a request may ask of the queue."""
+"""The longest time that a request waits in the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients of Triton rely on beyond the letter of the protocol, over both ports where both have it."""
+"""Behaviour that clients of Triton rely on beyond the protocol, over both ports where both have it."""
 
 from __future__ import annotations
 

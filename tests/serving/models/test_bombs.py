@@ -21,7 +21,7 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.serving.models import isolation
 
 MOST_BYTES = 300 * 2**20
-"""What the serving process may take on top of what it has, whatever it is asked to load."""
+"""Most memory that the serving process may take besides its own, whatever it is asked to load."""
 
 RELU = f"{bombs.HEADER} g (float[N] x) => (float[N] y) {{ y = Relu(x) }}"
 

@@ -1,4 +1,4 @@
-"""What stands where a model should, and is no file: pipes, devices, folders, and links to them."""
+"""Pipes, devices, folders, and links to them, in the place of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the vertices of a drawn graph go, and how its edges run."""
+"""The places of the vertices of a drawn graph, and the paths of its edges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in deploy/ray/, as far as it goes without Kubernetes: Ray's ``serve run`` takes what KubeRay takes."""
+"""The files of deploy/ray/, as far as they go without Kubernetes: Ray's ``serve run`` takes what KubeRay takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the status page learns about the last hour."""
+"""The status page learns about the last hour."""
 
 from __future__ import annotations
 
