@@ -64,7 +64,7 @@ def check_checksum(model: onnx.ModelProto, path: pathlib.Path) -> None:
             problem = "its nodes or weights are damaged (they differ from its checksum)."
             raise ModelFileError(path, problem, "Copy the file again, or compile the model again.")
     elif WRITTEN_BY_US in properties:
-        problem = "it has no checksum, as files from before any release; damage could not be told."
+        problem = "it has no checksum, as files from before any release, so damage can't be detected."
         raise ModelFileError(path, problem, "Compile the model again.")
 
 

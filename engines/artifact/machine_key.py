@@ -35,7 +35,7 @@ class MachineKey:
             self.make()
             return self.tag(data)
         except (OSError, KeyFileError) as error:
-            logger.warning("What is built here gets no mark of this machine: %s", error)
+            logger.warning("Engines built here aren't signed with this machine's key: %s", error)
             return None
 
     def accepts(self, data: bytes, mark: str) -> bool:
@@ -43,7 +43,7 @@ class MachineKey:
         try:
             return hmac.compare_digest(self.tag(data).encode(), mark.encode("utf-8", "surrogatepass"))
         except KeyFileError as error:
-            logger.warning("An engine's mark of this machine can't be checked: %s", error)
+            logger.warning("The signature of an engine by this machine's key can't be checked: %s", error)
             return False
 
     def tag(self, data: bytes) -> str:

@@ -30,8 +30,8 @@ def text_of(node: Node, name: str, default: str) -> str:
     return node.op.attributes.get_string(name, default) or default
 
 
-def _rank(node: Node, index: int = 0) -> int:
-    value = node.op.inputs[index]
+def _rank(node: Node) -> int:
+    value = node.op.inputs[0]
     return len(value.shape) if value is not None and value.shape is not None else -1
 
 

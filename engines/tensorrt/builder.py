@@ -74,7 +74,7 @@ def build_engine(trt: Any, model: pathlib.Path, options: BuildOptions) -> bytes:
             file.parent.mkdir(PRIVATE, parents=True, exist_ok=True)
             write_atomically(file, timing_cache, mode=0o600)
         except (OSError, OutputFileError) as error:
-            logger.warning("What TensorRT measured can't be kept: %s", error)
+            logger.warning("TensorRT's timing cache can't be written: %s", error)
     return engine
 
 

@@ -38,13 +38,11 @@ class AtomicGroup:
 
     Attributes:
         kind: ``quantized unit`` or ``shape chain``.
-        core: Number of the node that the others quantize or size.
         nodes: Numbers of all nodes, in topological order.
         bound: Numbers of the nodes that run natively if any node of the group does.
     """
 
     kind: str
-    core: int
     nodes: tuple[int, ...]
     bound: tuple[int, ...]
 
@@ -85,7 +83,7 @@ def _quantized_units(graph: Graph) -> Iterable[AtomicGroup]:
         if before:
             served = after if len(after) == len(successors[core]) else []
             nodes = (*sorted(before), core, *sorted(served))
-            yield AtomicGroup(kind="quantized unit", core=core, nodes=nodes, bound=nodes)
+            yield AtomicGroup(kind="quantized unit", nodes=nodes, bound=nodes)
 
 
 def _shape_chains(graph: Graph) -> Iterable[AtomicGroup]:
@@ -106,4 +104,4 @@ def _shape_chains(graph: Graph) -> Iterable[AtomicGroup]:
             pending.extend(v for v in producer.inputs if v is not None and v in arithmetic)
         if chain:
             nodes = (*sorted(numbers[op] for op in chain), core)
-            yield AtomicGroup(kind="shape chain", core=core, nodes=nodes, bound=(core,))
+            yield AtomicGroup(kind="shape chain", nodes=nodes, bound=(core,))

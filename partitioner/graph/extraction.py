@@ -118,7 +118,7 @@ def constants_of(ops: Iterable[ir.Node], inputs: Sequence[ir.Value] = ()) -> lis
 
 
 def serialize_constant(value: ir.Value, *, outside: bool = False) -> onnx.TensorProto:
-    """Return an initializer as protobuf with its data inside, or outside where that is wished and it is in a file."""
+    """Return an initializer as protobuf with its data inside, or outside where asked for and it is in a file."""
     tensor = tensor_of(value)
     if outside and isinstance(tensor, MappedTensor):
         proto = onnx.TensorProto(data_type=int(tensor.dtype), dims=tensor.shape.numpy())

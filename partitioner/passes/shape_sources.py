@@ -83,7 +83,7 @@ def complete_shapes(graph: Graph, source: ShapeSource, *, native: bool = False) 
             completed += sum([_complete(value, spec) for value, spec in _specs_of(node.op, found, incomplete)])
     if not completed:
         return graph
-    logger.info("Found elsewhere what ONNX's inference does not know: %s", counted(completed, "shape"))
+    logger.info("Other sources than ONNX's inference completed %s", counted(completed, "shape"))
     declared = [(value, value.shape) for value in graph.outputs if value.shape is not None]
     infer_shapes(graph.model)
     for value, shape in declared:

@@ -34,7 +34,7 @@ def dependent_rows(executable: ServedExecutable, signature: WireSignature) -> st
         if _rows_differ_in_batches(executable, signature):
             return "a row's results change when other rows stand beside it, so axis 0 is no batch axis"
     except EngineError as error:
-        logger.warning("Whether axis 0 of model %r is a batch axis could not be checked: %s", signature.model, error)
+        logger.warning("Model %r: the check that axis 0 is a batch axis failed: %s", signature.model, error)
     return None
 
 

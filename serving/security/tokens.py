@@ -150,7 +150,7 @@ class Tokens:
             self._complaint = ""
         except ConfigError as error:
             if str(error) != self._complaint:
-                logger.error("The tokens stay as they were: %s", error)
+                logger.error("The previous tokens stay valid: %s", error)
                 self._complaint = str(error)
         finally:
             self._lock.release()

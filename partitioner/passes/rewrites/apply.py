@@ -70,12 +70,6 @@ def rewrites_of(graph: ir.Graph) -> tuple[Rewritten, ...]:
     return found
 
 
-def may_rewrite(model: ir.Model, rewriting: RewriteOptions) -> bool:
-    """Return whether a model, cleaned or not, has the operators of a rule that pays for it."""
-    held = {op.op_type for op in model.graph.all_nodes()} | {op.op_type for f in model.functions.values() for op in f}
-    return any(rule.fits(held) for rule in rewriting.rules())
-
-
 def would_rewrite(graph: ir.Graph, rewriting: RewriteOptions) -> bool:
     """Return whether a cleaned graph has a place of a rule that pays for it; the graph isn't changed."""
     return any(next(rule.find(graph), None) is not None for rule in rewriting.rules())

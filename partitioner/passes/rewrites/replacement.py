@@ -65,10 +65,10 @@ class Writer:
         self._nodes.append(op)
         return result
 
-    def copy(self, op: ir.Node, *inputs: ir.Value | None, like: ir.Value | None = None) -> ir.Value:
-        """Add a node of the same operator and attributes; ``like`` as in ``call``, by default the node's own result."""
+    def copy(self, op: ir.Node, *inputs: ir.Value | None) -> ir.Value:
+        """Add a node of the same operator and attributes, with the type and shape of the node's own result."""
         attributes = {attribute.name: attribute for attribute in op.attributes.values()}
-        return self.call(op.op_type, *inputs, like=like or op.outputs[0], **attributes)
+        return self.call(op.op_type, *inputs, like=op.outputs[0], **attributes)
 
     def finish(self, result: ir.Value) -> None:
         """Let the last call's result take the place of that of the nodes, which go."""

@@ -118,7 +118,7 @@ def test_file_of_measurements_that_can_not_be_written_is_a_warning(
 
     build_engine(tensorrt(), model, BuildOptions(timing_cache=tmp_path / "file" / "measured.timing"))
 
-    assert "What TensorRT measured can't be kept" in caplog.text
+    assert "TensorRT's timing cache can't be written" in caplog.text
 
 
 def test_simulated_builds_hand_on_what_they_measured(model: pathlib.Path) -> None:

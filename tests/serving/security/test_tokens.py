@@ -67,7 +67,7 @@ def test_a_bad_new_file_keeps_the_old_tokens_and_is_told_once(
 
     assert [infer(running, ALL), infer(running, ALL)] == [[1], [1]]
     assert refusal(lambda: infer(running, "wrong"))[0] == "UNAUTHENTICATED"
-    assert caplog.text.count("The tokens stay as they were") == 1
+    assert caplog.text.count("The previous tokens stay valid") == 1
     file.write_text(FILE.replace(ALL, ALL[::-1]))
     assert infer(running, ALL[::-1]) == [1]
 
@@ -197,7 +197,7 @@ def test_no_log_line_quotes_a_token(running: Running, file: pathlib.Path, caplog
         infer(running, ALL)
 
     assert "Refused ModelInfer of ipv4:127.0.0.1:" in caplog.text
-    assert "The tokens stay as they were" in caplog.text
+    assert "The previous tokens stay valid" in caplog.text
     for secret in (ALL, ONE, ADMIN, SECRET, hashlib.sha256(ONE.encode()).hexdigest()):
         assert secret not in caplog.text
 
