@@ -285,9 +285,9 @@ def test_compile_claims_no_measurement_where_there_was_none(
 @pytest.mark.usefixtures("choosing_engines")
 @pytest.mark.parametrize(("option", "engines"), [("--no-measure", 0), ("--all-engines", 1)])
 def test_nothing_is_measured_where_an_option_says_so(
-    option: str, engines: int, cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    option: str, engines: int, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compile_digits(tmp_path / "compiled.onnx", cache, option, "--json")
+    compile_digits(tmp_path / "compiled.onnx", tmp_path / "cache", option, "--json")
 
     report = json.loads(capsys.readouterr().out)["report"]
     assert "tuning" not in report
