@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.partitioner.graph.view import Graph
-from trtnode.partitioner.model.values import dimensions
+from trtnode.partitioner.model.values import dimensions, input_of
 
 Bounds = tuple[int, int]
 """Lowest and highest value of an integer."""
@@ -139,7 +139,7 @@ def _is_cast_again(value: ir.Value) -> bool:
 
 def _reaches(op: ir.Node) -> Iterator[int]:
     if op.op_type in ("AveragePool", "Conv", "ConvTranspose", "LpPool", "MaxPool"):
-        weight = op.inputs[1] if len(op.inputs) > 1 else None
+        weight = input_of(op, 1)
         weights = (dimensions(weight) if weight is not None else None) or ()
         sizes = op.attributes.get_ints("kernel_shape", ()) or weights[2:]
         spread = op.attributes.get_ints("dilations", ()) or (1,) * len(sizes)

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
 from trtnode.partitioner.graph.view import Node
-from trtnode.partitioner.model.values import Dimension, dimensions
+from trtnode.partitioner.model.values import Dimension, dimensions, input_of
 
 Pair = tuple[Dimension, Dimension]
 """Two sizes, the first of which may not differ from the second."""
@@ -34,7 +34,7 @@ def _shown(size: Dimension) -> str:
 
 
 def _sizes(node: Node, index: int) -> tuple[Dimension, ...]:
-    value = node.op.inputs[index] if index < len(node.op.inputs) else None
+    value = input_of(node.op, index)
     return (dimensions(value) or ()) if value is not None else ()
 
 

@@ -21,7 +21,7 @@ from trtnode.engines.backends.protocols import Buffer
 from trtnode.engines.errors import EngineRejectedError, OutOfRangeError
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
 from trtnode.partitioner.graph.view import Node, TensorSpec, subgraph_nodes
-from trtnode.partitioner.model.values import Dimension, dimensions
+from trtnode.partitioner.model.values import Dimension, dimensions, input_of
 
 
 class Outside(enum.Enum):
@@ -168,7 +168,7 @@ def _read_bound(fields: Mapping[str, Any], inputs: Sequence[TensorSpec]) -> Boun
 def _bound(node: Node, places: Mapping[ir.Value, int]) -> Bound | None:
     """Return the bound of the input that a node takes indices from; None where none is handed on as it is."""
     indices, sizes = TABLE[node.op_type], _sizes(node)
-    source = _source(_input(node, indices.at), columns=len(sizes))
+    source = _source(input_of(node.op, indices.at), columns=len(sizes))
     known = [_resolved(size, places) for size in sizes]
     if indices.outside is Outside.REFUSED or source is None or source not in places or not known or None in known:
         return None
@@ -201,7 +201,7 @@ def _source(value: ir.Value | None, *, columns: int) -> ir.Value | None:
 
 def _sizes(node: Node) -> tuple[Dimension, ...]:
     """Return the sizes that the indices of a node point into: one for all, or one a column."""
-    data = _input(node, TABLE[node.op_type].into)
+    data = input_of(node.op, TABLE[node.op_type].into)
     shape = None if data is None else dimensions(data)
     if not shape:
         return (None,)
@@ -213,10 +213,6 @@ def _sizes(node: Node) -> tuple[Dimension, ...]:
     return (shape[axis or 0],)
 
 
-def _input(node: Node, place: int) -> ir.Value | None:
-    return node.op.inputs[place] if place < len(node.op.inputs) else None
-
-
 def _is_constant(node: Node) -> bool:
-    value = _input(node, TABLE[node.op_type].at)
+    value = input_of(node.op, TABLE[node.op_type].at)
     return value is not None and value.const_value is not None

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from trtnode.engines.openvino.compressed_weights import check_products
 from trtnode.engines.openvino.equal_sizes import check_sizes
 from trtnode.engines.openvino.indices import label_indices
-from trtnode.engines.openvino.operator_rules import ATTRIBUTE_RULES, is_compressed, text_of, values_of
+from trtnode.engines.openvino.operator_rules import ATTRIBUTE_RULES, is_compressed, text_of
 from trtnode.engines.openvino.operators import (
     BYTES,
     COMPARISONS,
@@ -31,7 +31,7 @@ from trtnode.engines.openvino.operators import (
 from trtnode.engines.openvino.short_sums import check_sums
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
 from trtnode.partitioner.graph.view import Node
-from trtnode.partitioner.model.values import comes_from_shape
+from trtnode.partitioner.model.values import comes_from_shape, input_of, named_values
 
 
 def label(node: Node) -> Verdict:
@@ -46,7 +46,7 @@ def label(node: Node) -> Verdict:
 
 
 def _check_dtypes(node: Node) -> Verdict:
-    for value in values_of(node):
+    for value in named_values(node.op):
         if value.dtype in EXACT_DTYPES or value.dtype == ir.DataType.INT64 or is_compressed(node, value):
             continue
         name = value.dtype.name.lower() if value.dtype else "an unknown type"
@@ -107,7 +107,7 @@ def _has_small_constant(node: Node) -> bool:
 
 def _check_constant_inputs(node: Node) -> Verdict:
     for index in CONSTANT_INPUTS.get(node.op_type, ()):
-        value = node.op.inputs[index] if index < len(node.op.inputs) else None
+        value = input_of(node.op, index)
         if value is None or value.const_value is not None:
             continue
         if node.op_type in SHAPE_FED and comes_from_shape(value):
@@ -137,7 +137,7 @@ def _check_attributes(node: Node) -> Verdict:
 
 
 def _data(node: Node) -> list[ir.Value]:
-    return [v for v in values_of(node) if v.const_value is None]
+    return [v for v in named_values(node.op) if v.const_value is None]
 
 
 def _is_shape_arithmetic(node: Node) -> bool:

@@ -12,12 +12,7 @@ from trtnode.engines.openvino.compressed_weights import FOUR_BITS, refused_produ
 from trtnode.engines.openvino.operators import BYTE_BITS, BYTES
 from trtnode.partitioner.graph.qdq import DEQUANTIZE
 from trtnode.partitioner.graph.view import Node
-from trtnode.partitioner.model.values import dimensions, tensor_of
-
-
-def values_of(node: Node) -> list[ir.Value]:
-    """Return the inputs and outputs of a node that have a name."""
-    return [v for v in (*node.op.inputs, *node.op.outputs) if v is not None and v.name]
+from trtnode.partitioner.model.values import dimensions, input_of, named_values, tensor_of
 
 
 def is_compressed(node: Node, value: ir.Value) -> bool:
@@ -91,11 +86,11 @@ def _refused_resize(node: Node) -> str | None:
 def _recurrent(node: Node) -> str | None:
     if node.op.attributes.get_int("layout", 0):
         return f"OpenVINO computes {node.op_type} with layout=1 differently."
-    if node.op_type == "LSTM" and len(node.op.inputs) > 7 and node.op.inputs[7] is not None:
+    if node.op_type == "LSTM" and input_of(node.op, 7) is not None:
         return "OpenVINO drops the peephole weights of LSTM."
     if node.op.attributes.get_int("input_forget", 0):
         return "OpenVINO does not couple the gates of LSTM."
-    lengths = node.op.inputs[4] if len(node.op.inputs) > 4 else None
+    lengths = input_of(node.op, 4)
     if lengths is not None and not _all_full(lengths, node.op.inputs[0]):
         return f"OpenVINO computes {node.op_type} beyond the lengths of sequences."
     return None
@@ -161,7 +156,7 @@ def _is_powers_of_two(value: ir.Value | None) -> bool:
 
 
 def _quantize(node: Node) -> str | None:
-    kinds = {v.dtype for v in values_of(node) if not is_compressed(node, v)}
+    kinds = {v.dtype for v in named_values(node.op) if not is_compressed(node, v)}
     if not kinds <= {ir.DataType.FLOAT, ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT32}:
         return "Only 8-bit quantization of float32 is converted right."
     return refused_weight(node)
@@ -173,7 +168,7 @@ def _batch_norm(node: Node) -> str | None:
 
 
 def _dropout(node: Node) -> str | None:
-    training = len(node.op.inputs) > 2 and node.op.inputs[2] is not None
+    training = input_of(node.op, 2) is not None
     masked = len(node.op.outputs) > 1 and bool(node.op.outputs[1].name)
     return "OpenVINO has only the inference form of Dropout." if training or masked else None
 

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.partitioner.model.new_values import add_constant
-from trtnode.partitioner.model.values import is_constant, tensor_of
+from trtnode.partitioner.model.values import input_of, is_constant, tensor_of
 
 HOMOGENEOUS = frozenset("Add AveragePool Clip GlobalAveragePool LeakyRelu MaxPool Relu".split())
 """Operators whose results scale with their inputs, channel by channel, where factors are above zero."""
@@ -217,7 +217,7 @@ def _scale(graph: ir.Graph, node: ir.Node, made: np.ndarray | None, read: np.nda
         weight = weight / (read.reshape(-1, *columns) if _is_depthwise(node) else read.reshape(-1, *columns[1:]))
     if made is not None:
         weight = weight * made.reshape(-1, *columns)
-        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        bias = input_of(node, 2)
         if bias is not None and bias.const_value is not None:
             shifted = add_constant(graph, f"{name}_equalized_bias", bias.const_value.numpy() * made, bias.dtype)
             node.replace_input_with(2, shifted)

@@ -14,7 +14,7 @@ from trtnode.engines.backends.names import TARGET_NAMES
 from trtnode.engines.errors import BuildError
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
 from trtnode.partitioner.graph.view import Node
-from trtnode.partitioner.model.values import dimensions
+from trtnode.partitioner.model.values import dimensions, input_of
 
 LACKED_TYPES: Mapping[ir.DataType, frozenset[str]] = {
     ir.DataType.BFLOAT16: frozenset({"sm75"}),
@@ -91,7 +91,7 @@ def lacking_precisions(targets: Collection[str]) -> dict[str, str]:
 
 
 def _is_float32_product(node: Node) -> bool:
-    first = node.op.inputs[0] if node.op.inputs else None
+    first = input_of(node.op, 0)
     if first is None or first.dtype not in FLOAT32:
         return False
     if node.op_type in CONVOLUTIONS:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.partitioner.graph.qdq import DEQUANTIZE, QUANTIZE, describe_quantization
-from trtnode.partitioner.model.values import GIVEN_SIZES, SHAPE_DTYPES, dimensions, has_subgraphs, is_constant
+from trtnode.partitioner.model.values import GIVEN_SIZES, SHAPE_DTYPES, dimensions, has_subgraphs, input_of, is_constant
 
 EXACT_FLOAT32 = 2**24
 """float32 holds every integer below."""
@@ -148,14 +148,14 @@ def _attribute_key(attribute: ir.Attr) -> str:
 
 def _constant_input(index: int) -> Callable[[ir.Node], Hashable]:
     def content(op: ir.Node) -> Hashable:
-        value = op.inputs[index] if index < len(op.inputs) else None
+        value = input_of(op, index)
         return None if value is None or value.const_value is None else value.const_value.tobytes()
 
     return content
 
 
 def _origin(op: ir.Node) -> Hashable:
-    value = op.inputs[0] if op.inputs else None
+    value = input_of(op, 0)
     producer = None if value is None or value.dtype != ir.DataType.UINT8 else value.producer()
     return None if producer is None else producer.op_type
 

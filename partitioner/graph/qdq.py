@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
+from trtnode.partitioner.model.values import input_of
+
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 
 MIDDLE = 128
@@ -57,7 +59,7 @@ class Quantization:
 
 def describe_quantization(op: ir.Node) -> Quantization:
     """Describe a QuantizeLinear or DequantizeLinear node (inputs: tensor, scale, zero point or nothing)."""
-    data, scale = (op.inputs[0] if op.inputs else None), _array(op, 1)
+    data, scale = input_of(op, 0), _array(op, 1)
     quantizer = op if op.op_type == QUANTIZE else _producer(data)
     source = data if quantizer in (None, op) else quantizer.inputs[0] if quantizer else None
     shape = _array_shape(op.inputs[0]) if op.op_type == DEQUANTIZE and scale is not None and scale.size > 1 else ()
@@ -126,7 +128,7 @@ def _array_shape(value: ir.Value | None) -> tuple[int, ...]:
 
 
 def _array(op: ir.Node, index: int) -> np.ndarray | None:
-    value = op.inputs[index] if index < len(op.inputs) else None
+    value = input_of(op, index)
     return None if value is None or value.const_value is None else value.const_value.numpy()
 
 

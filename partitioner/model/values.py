@@ -131,6 +131,16 @@ def holds_map(kind: onnx.TypeProto) -> bool:
     return kind.HasField("map_type")
 
 
+def input_of(op: ir.Node, index: int) -> ir.Value | None:
+    """Return an input of a node; None where it is left out."""
+    return op.inputs[index] if index < len(op.inputs) else None
+
+
+def named_values(op: ir.Node) -> list[ir.Value]:
+    """Return the inputs and outputs of a node that have a name."""
+    return [v for v in (*op.inputs, *op.outputs) if v is not None and v.name]
+
+
 def read_values(op: ir.Node) -> Iterable[ir.Value]:
     """Return every value that a node reads: its inputs, then the captures of its subgraphs."""
     inputs = [v for v in op.inputs if v is not None]

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from trtnode.partitioner.model.new_values import add_constant
-from trtnode.partitioner.model.values import is_constant, tensor_of
+from trtnode.partitioner.model.values import input_of, is_constant, tensor_of
 
 CHANNEL_AXES = {"Conv": 0, "ConvTranspose": 1}
 """Axis of the weights that counts output channels, by operator."""
@@ -70,7 +70,7 @@ def _fold(graph: ir.Graph, conv: ir.Node, norm: ir.Node) -> None:
     values = _float32(weight)
     shape = [1] * values.ndim
     shape[CHANNEL_AXES[conv.op_type]] = -1
-    own = conv.inputs[2] if len(conv.inputs) > 2 else None
+    own = input_of(conv, 2)
     bias = shift - mean * factor if own is None else (_float32(own) - mean) * factor + shift
     conv.resize_inputs(3)
     conv.replace_input_with(

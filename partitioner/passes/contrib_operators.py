@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from trtnode.partitioner.model.new_values import add_constant, new_names
-from trtnode.partitioner.model.values import Dimension, all_nodes, dimensions
+from trtnode.partitioner.model.values import Dimension, all_nodes, dimensions, input_of
 from trtnode.partitioner.passes.shape_inference import infer_shapes
 from trtnode.partitioner.passes.shape_sources import infer_types
 
@@ -70,7 +70,7 @@ def _fused(model: ir.Model) -> Iterator[ir.Node]:
 
 
 def _adds_alike(op: ir.Node, names_agree: bool) -> bool:
-    added = op.inputs[3] if len(op.inputs) > 3 else None
+    added = input_of(op, 3)
     if added is None:
         return True
     sizes = dimensions(added)
@@ -111,7 +111,7 @@ def _separate(op: ir.Node) -> None:
 
     made = apply("Conv", *op.inputs[:3])
     nodes[0].attributes.update({name: value for name, value in op.attributes.items() if name in CONV_ATTRIBUTES})
-    if len(op.inputs) > 3 and op.inputs[3] is not None:
+    if input_of(op, 3) is not None:
         made = apply("Add", made, op.inputs[3])
     made = apply(activation[0], made, **activation[1])
     made.type, made.shape = result.type, result.shape

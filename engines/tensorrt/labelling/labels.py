@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 import onnx
 import onnx_ir as ir
 
-from trtnode.engines.tensorrt.labelling.operator_rules import OPERATOR_RULES, input_of, quantized_dtype
+from trtnode.engines.tensorrt.labelling.operator_rules import OPERATOR_RULES, quantized_dtype
 from trtnode.engines.tensorrt.labelling.operators import (
     ABSENT_INPUTS,
     CONSTANT_INPUTS,
@@ -35,7 +35,7 @@ from trtnode.partitioner.cut.options import Allowance
 from trtnode.partitioner.graph.qdq import DEQUANTIZE, QUANTIZE, is_integer_bias
 from trtnode.partitioner.graph.view import Node
 from trtnode.partitioner.model.opset_versions import extends_operator, means_the_same
-from trtnode.partitioner.model.values import GIVEN_SIZES, dimensions, size_inputs
+from trtnode.partitioner.model.values import GIVEN_SIZES, dimensions, input_of, named_values, size_inputs
 
 QUANTIZERS = (QUANTIZE, DEQUANTIZE)
 
@@ -97,7 +97,7 @@ def _check_opset(node: Node) -> Verdict:
 
 
 def _check_tensors(node: Node) -> Verdict:
-    other = next((v for v in _values(node) if not isinstance(v.type, ir.TensorType | None)), None)
+    other = next((v for v in named_values(node.op) if not isinstance(v.type, ir.TensorType | None)), None)
     if other is None:
         return SUPPORTED
     kind = type(other.type).__name__.removesuffix("Type").lower()
@@ -106,7 +106,7 @@ def _check_tensors(node: Node) -> Verdict:
 
 def _check_dtypes(node: Node, table: ParserTable, allow: Collection[Allowance]) -> Verdict:
     computed = set(_computed(node))
-    for value in _values(node):
+    for value in named_values(node.op):
         dtype = _narrowed(value.dtype, allow)
         allowed = table.dtypes[node.op_type] if value in computed else PLAIN
         if is_integer_bias(node.op):
@@ -158,7 +158,7 @@ def _casts_inside(node: Node) -> bool:
 
 
 def _check_shapes(node: Node, table: ParserTable) -> Verdict:
-    for value in _values(node):
+    for value in named_values(node.op):
         shape = dimensions(value)
         if shape is not None and len(shape) > MAX_RANK:
             detail = f"{value.name!r} has {len(shape)} dimensions; TensorRT has at most {MAX_RANK}."
@@ -166,7 +166,7 @@ def _check_shapes(node: Node, table: ParserTable) -> Verdict:
         if shape is not None and 0 in shape and value.const_value is None and node.op_type not in table.taking_empty:
             return Verdict(ReasonCode.UNSUPPORTED_RANK, f"{value.name!r} has no elements.")
     for index, ranks in table.ranks.get(node.op_type, {}).items():
-        given = input_of(node, index)
+        given = input_of(node.op, index)
         shape = None if given is None else dimensions(given)
         if given is not None and shape is not None and len(shape) not in ranks:
             wanted = " or ".join(map(str, ranks))
@@ -177,17 +177,17 @@ def _check_shapes(node: Node, table: ParserTable) -> Verdict:
 
 def _check_inputs(node: Node) -> Verdict:
     for index in ABSENT_INPUTS.get(node.op_type, ()):
-        value = input_of(node, index)
+        value = input_of(node.op, index)
         if value is not None:
             detail = f"TensorRT's {node.op_type} has no input {index} ({value.name!r})."
             return Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
     for index in CONSTANT_INPUTS.get(node.op_type, ()):
-        value = input_of(node, index)
+        value = input_of(node.op, index)
         if value is not None and value.const_value is None:
             detail = f"Input {index} ({value.name!r}) of {node.op_type} must be a constant."
             return Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
     for index in SIZING_INPUTS.get(node.op_type, ()):
-        value = input_of(node, index)
+        value = input_of(node.op, index)
         if value is not None:
             verdict = _check_size(value, f"Input {index} ({value.name!r}) of {node.op_type} must")
             if not verdict.supported:
@@ -239,7 +239,3 @@ def _attribute(node: Node, name: str) -> int | float | str:
 
 def _listed(allowed: tuple[int | float | str, ...]) -> str:
     return " or ".join(map(str, allowed))
-
-
-def _values(node: Node) -> list[ir.Value]:
-    return [v for v in (*node.op.inputs, *node.op.outputs) if v is not None and v.name]

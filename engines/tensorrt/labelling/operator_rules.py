@@ -11,20 +11,15 @@ from trtnode.engines.tensorrt.labelling.operators import BLOCKED, MAX_DEPTH, MAX
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
 from trtnode.partitioner.graph.qdq import MIDDLE, QUANTIZE, describe_quantization
 from trtnode.partitioner.graph.view import Node
-from trtnode.partitioner.model.values import Dimension, dimensions, has_subgraphs, subgraphs
+from trtnode.partitioner.model.values import Dimension, dimensions, has_subgraphs, input_of, subgraphs
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
 """Values of ``auto_pad`` by which the size of the input alone decides that of the result."""
 
 
-def input_of(node: Node, index: int) -> ir.Value | None:
-    """Return an input of a node; None where it is left out."""
-    return node.op.inputs[index] if index < len(node.op.inputs) else None
-
-
 def shape_of(node: Node) -> tuple[Dimension, ...]:
     """Return the shape of the first input; empty where its rank is unknown."""
-    value = input_of(node, 0)
+    value = input_of(node.op, 0)
     return () if value is None else dimensions(value) or ()
 
 
@@ -39,7 +34,7 @@ def _unsupported(detail: str) -> Verdict:
 
 
 def _attention(node: Node) -> Verdict | None:
-    query, key, value, mask = (input_of(node, index) for index in range(4))
+    query, key, value, mask = (input_of(node.op, index) for index in range(4))
     sizes = [shape[-1] for v in (key, value) if v is not None and (shape := dimensions(v))]
     if len(set(sizes)) > 1:
         detail = "Heads of keys and of values have one size in TensorRT's Attention."
@@ -54,7 +49,7 @@ def _attention(node: Node) -> Verdict | None:
 
 
 def _cum_sum(node: Node) -> Verdict | None:
-    value = input_of(node, 0)
+    value = input_of(node.op, 0)
     if value is None or dimensions(value) != ():
         return None
     return Verdict(ReasonCode.UNSUPPORTED_RANK, "TensorRT's CumSum takes rank 1 or more, not a scalar.")
@@ -67,7 +62,7 @@ def _deform_conv(node: Node) -> Verdict | None:
 
 
 def _dropout(node: Node) -> Verdict | None:
-    training = input_of(node, 2)
+    training = input_of(node.op, 2)
     if training is None or training.const_value is None or not training.const_value.numpy().any():
         return None
     return _unsupported("TensorRT has only the inference form of Dropout.")
@@ -136,7 +131,7 @@ def _resize(node: Node) -> Verdict | None:
     axes = list(attributes.get_ints("axes", ()))
     if len(set(axes)) < len(axes):
         return _unsupported("TensorRT's Resize takes each axis once.")
-    scales = input_of(node, 2)
+    scales = input_of(node.op, 2)
     if axes and scales is not None and scales.const_value is None and axes != list(range(len(shape_of(node)))):
         return _unsupported("TensorRT's Resize takes scales of a run for all axes in order alone.")
     return None
@@ -154,7 +149,7 @@ def _stft(node: Node) -> Verdict | None:
 
 
 def _tensor_scatter(node: Node) -> Verdict | None:
-    cache = input_of(node, 0)
+    cache = input_of(node.op, 0)
     if cache is None or (cache.is_graph_input() and node.op.outputs[0].is_graph_output()):
         return None
     detail = "TensorRT's TensorScatter updates a cache in place, from an input of the model to an output of it."
@@ -162,7 +157,7 @@ def _tensor_scatter(node: Node) -> Verdict | None:
 
 
 def _top_k(node: Node) -> Verdict | None:
-    k = input_of(node, 1)
+    k = input_of(node.op, 1)
     number = k.const_value.numpy().item() if k is not None and k.const_value is not None else 0
     number = number or node.op.attributes.get_int("k", 0) or 0
     if number <= MAX_K:

@@ -24,7 +24,7 @@ from trtnode.partitioner.graph.qdq import (
 )
 from trtnode.partitioner.model.new_values import add_constant
 from trtnode.partitioner.model.opset_versions import VersionLimits, lower_versions
-from trtnode.partitioner.model.values import dimensions, tensor_of
+from trtnode.partitioner.model.values import dimensions, input_of, tensor_of
 
 INT8_STEPS, UINT8_STEPS = 127, 255
 
@@ -87,7 +87,7 @@ def fold_integer_biases(model: ir.Model) -> None:
 def write_slice_axes(model: ir.Model) -> None:
     """Name the axes of a Slice of the first axes; the parser takes all axes where none is named."""
     for op in list(model.graph.all_nodes()):
-        if op.op_type != "Slice" or len(op.inputs) < 3 or (len(op.inputs) > 3 and op.inputs[3] is not None):
+        if op.op_type != "Slice" or len(op.inputs) < 3 or input_of(op, 3) is not None:
             continue
         starts = op.inputs[1]
         shape = None if starts is None else dimensions(starts)
@@ -266,7 +266,7 @@ def _replace(op: ir.Node, by: ir.Node) -> None:
 
 
 def _zero_point(op: ir.Node) -> int:
-    zero = op.inputs[2] if len(op.inputs) > 2 else None
+    zero = input_of(op, 2)
     return 0 if zero is None or zero.const_value is None else int(zero.const_value.numpy().reshape(()))
 
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from trtnode.engines.tensorrt.labelling.operator_rules import input_of, quantized_dtype
+from trtnode.engines.tensorrt.labelling.operator_rules import quantized_dtype
 from trtnode.engines.tensorrt.labelling.operators import ATTRIBUTES, BLOCKED, DTYPES, RANKS
 from trtnode.engines.tensorrt.labelling.tables import ParserTable, Rule
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
 from trtnode.partitioner.graph.view import Node
-from trtnode.partitioner.model.values import dimensions
+from trtnode.partitioner.model.values import dimensions, input_of
 
 HEAD_SIZES = range(16, 257)
 """Sizes of a head for which there is a kernel of Attention."""
@@ -60,7 +60,7 @@ _TAKING_EMPTY = frozenset(
 
 
 def _attention(node: Node) -> Verdict | None:
-    query, key = input_of(node, 0), input_of(node, 1)
+    query, key = input_of(node.op, 0), input_of(node.op, 1)
     if query is key:
         detail = "The builder of TensorRT for RTX crashes on an Attention whose query and key are one tensor."
         return Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)
@@ -76,8 +76,8 @@ def _attention(node: Node) -> Verdict | None:
 
 
 def _clip(node: Node) -> Verdict | None:
-    bounds = [input_of(node, index) for index in (1, 2)]
-    if not _is_int8(input_of(node, 0)) or all(b is not None and b.const_value is not None for b in bounds):
+    bounds = [input_of(node.op, index) for index in (1, 2)]
+    if not _is_int8(input_of(node.op, 0)) or all(b is not None and b.const_value is not None for b in bounds):
         return None
     detail = "TensorRT for RTX clips int8 between two constants: it would read a bound that is left out as a float."
     return Verdict(ReasonCode.UNSUPPORTED_INPUT, detail)

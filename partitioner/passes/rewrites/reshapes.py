@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.partitioner.model.values import ONNX_DOMAINS, Dimension, dimensions
+from trtnode.partitioner.model.values import ONNX_DOMAINS, Dimension, dimensions, input_of
 from trtnode.partitioner.passes.rewrites.replacement import Replacement, Writer
 
 VIEWS = ("Squeeze", "Unsqueeze", "Flatten", "Reshape")
@@ -136,9 +136,9 @@ def _is_checked_anew(op: ir.Node, result: ir.Value) -> bool:
 
 def _constants(op: ir.Node, name: str) -> list[int] | None:
     """Return the integers of the second input, or of an attribute of older versions; None where they vary."""
-    if len(op.inputs) > 1 and op.inputs[1] is not None:
-        constant = op.inputs[1].const_value
-        return None if constant is None else constant.numpy().ravel().tolist()
+    second = input_of(op, 1)
+    if second is not None:
+        return None if second.const_value is None else second.const_value.numpy().ravel().tolist()
     return list(op.attributes.get_ints(name, ())) or None
 
 
