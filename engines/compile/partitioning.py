@@ -25,6 +25,7 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.whole_model import WholeModels
 from trtnode.engines.compile.custom_operators import custom_operators
 from trtnode.engines.compile.last_resort import label_reference_nodes
+from trtnode.engines.compile.processor_times import ProcessorTimes
 from trtnode.engines.inputs.shape_profiles import with_best_shapes
 from trtnode.engines.inputs.source import cleaned
 from trtnode.engines.onnxruntime.limits import native_limits
@@ -128,8 +129,12 @@ def _report_step(done: int) -> None:
     report_progress(Progress("Partitioning", done, 3))
 
 
-def partition_source(context: CompileContext) -> Partition:
+def partition_source(context: CompileContext, times: ProcessorTimes) -> Partition:
     """Load the model of a compilation, simplify, label and cut it.
+
+    Args:
+        context: The compilation.
+        times: Get the phases "read" and "label".
 
     Raises:
         AlreadyCompiledError: It is a compiled model.
@@ -138,15 +143,17 @@ def partition_source(context: CompileContext) -> Partition:
         PartitionError: It can't be loaded.
     """
     start = time.perf_counter()
-    graph = _typed(context)
-    if context.source.runs_natively and is_too_new(graph.model, native_limits()):
-        context.worker.call(jobs.check_loads, TIMEOUT_S, context.source.path)  # refused before anything is built
-    if context.source.runs_natively:  # else nothing could answer a request that replaces a default
-        graph = with_defaults_as_constants(graph, without=_given(context.options))
+    with times.during("read"):
+        graph = _typed(context)
+        if context.source.runs_natively and is_too_new(graph.model, native_limits()):
+            context.worker.call(jobs.check_loads, TIMEOUT_S, context.source.path)  # refused before anything is built
+        if context.source.runs_natively:  # else nothing could answer a request that replaces a default
+            graph = with_defaults_as_constants(graph, without=_given(context.options))
     seconds = time.perf_counter() - start
-    _warn_of_idle_globs(graph, context.options.partition)
-    partition = _partition_cleaned(graph, context)
-    keep_shapes_of_any_value(partition.graph)
+    with times.during("label"):
+        _warn_of_idle_globs(graph, context.options.partition)
+        partition = _partition_cleaned(graph, context)
+        keep_shapes_of_any_value(partition.graph)
     return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
 
 
