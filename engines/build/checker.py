@@ -40,7 +40,7 @@ class EngineFile:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What a comparison of engines has found, by segment name.
+    """The outcome of a comparison of engines, by segment name.
 
     Attributes:
         refusals: Of engines that differ.

@@ -155,7 +155,7 @@ class EmptyInputs:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What a comparison of engines has found, by segment name.
+    """The outcome of a comparison of engines, by segment name.
 
     Attributes:
         problems: A sentence for each engine that differs.

@@ -45,7 +45,7 @@ class ReasonCode(enum.StrEnum):
     TOO_SMALL = "TOO_SMALL"
     NOT_FASTER = "NOT_FASTER"
     TOO_FAST = "TOO_FAST"
-    """The whole model takes no longer than the call of an engine."""
+    """The whole model takes hardly longer than the call of an engine."""
     BUILD_FAILED = "BUILD_FAILED"
     INACCURATE = "INACCURATE"
     UNCHECKED = "UNCHECKED"
