@@ -8,6 +8,8 @@ import os
 import pathlib
 import platform
 
+from trtnode.engines.cores import usable_cores
+
 PACKAGES = ("trtnode", "onnx", "onnxruntime", "openvino", "numpy", "grpcio")
 
 SPEED_FEATURES = (
@@ -23,7 +25,7 @@ def describe_environment() -> dict[str, object]:
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "processor": _cpuinfo("model name") or platform.processor(),
         "features": [feature for feature in SPEED_FEATURES if feature in flags],
-        "cores": os.cpu_count(),
+        "cores": usable_cores().count,
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "load_average": describe_load(),
         "python": platform.python_version(),

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import dataclasses
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -22,6 +21,7 @@ from trtnode.bench.load.rows import LoadRow, LoadRun
 from trtnode.bench.load.samples import Samples
 from trtnode.bench.load.target import INFER_METHOD, find_target
 from trtnode.engines.artifact.files import check_output, write_atomically
+from trtnode.engines.cores import usable_cores
 from trtnode.protos import ModelInferRequest
 from trtnode.serving.cli.terminal.console import open_console
 
@@ -91,7 +91,7 @@ def _repeated_request(arguments: argparse.Namespace, request: ModelInferRequest)
 
 
 def _processes(arguments: argparse.Namespace) -> int:
-    by_cores = (os.cpu_count() or 1) // CORES_A_PROCESS
+    by_cores = usable_cores().count // CORES_A_PROCESS
     return int(arguments.processes or max(1, min(by_cores, MOST_PROCESSES)))
 
 

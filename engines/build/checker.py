@@ -14,7 +14,8 @@ from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.artifact.trust import Trust
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.build import jobs
-from trtnode.engines.build.context import PROBE_TIMEOUT_S, TIMEOUT_S, CompileContext
+from trtnode.engines.build.context import TIMEOUT_S, CompileContext
+from trtnode.engines.build.native_runs import SampledModel
 from trtnode.engines.build.order import BuildOrder
 from trtnode.engines.build.tolerance import accumulates_quantized
 from trtnode.engines.errors import EngineError, ModelLoadError, WorkerError, WorkerTimeoutError
@@ -37,6 +38,21 @@ class EngineFile:
     envelope: str
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The outcome of a comparison of engines, by segment name.
+
+    Attributes:
+        refusals: Of engines that differ.
+        empty: Sets of places at which the inputs of other engines may be empty.
+        whole: True if they were compared with the source itself, on each sample that the compiled file would be.
+    """
+
+    refusals: Mapping[str, Refusal]
+    empty: Mapping[str, frozenset[frozenset[InputAxis]]] = dataclasses.field(default_factory=dict)
+    whole: bool = False
+
+
 class Checker:
     """Compares engines with native execution, or with onnx.reference where ONNX Runtime refuses the model."""
 
@@ -50,7 +66,8 @@ class Checker:
         engines: Mapping[str, EngineFile],
         *,
         engine_s: float = jobs.ENGINE_S,
-    ) -> dict[str, Refusal]:
+        empty: bool = False,
+    ) -> Comparison:
         """Run engines once on the values that they would get inside the model.
 
         Args:
@@ -58,55 +75,34 @@ class Checker:
             segments: Segments to check.
             engines: Their engines, by segment name.
             engine_s: Seconds that each engine may take at least. It may take more where native execution is slow.
+            empty: Try empty inputs, too. Engines of which one ends the child on them have none.
 
         Returns:
-            The refusals, by segment name. Where the child crashes on several segments, each is checked alone, so that
-            only the one that crashes it is refused.
+            The outcome. Where the child crashes on several segments, each is checked alone, so that only the one that
+            crashes it is refused.
 
         Raises:
             InvalidInputError: The model does not run on the given inputs.
         """
         try:
-            return self._check_together(graph, segments, engines, engine_s)
+            return self._check_together(graph, segments, engines, engine_s, empty=empty and self._may_try_empty(graph))
         except ModelLoadError as error:
             refusal = Refusal(code=ReasonCode.INACCURATE, detail=str(error), lasting=False, divisible=False)
-            return {s.name: refusal for s in segments}
+            return Comparison(refusals={s.name: refusal for s in segments})
         except WorkerError as error:
+            if empty:
+                logger.info("Engines are compared again, without empty inputs: %s", error)
+                return self.check(graph, segments, engines, engine_s=engine_s)
             if len(segments) == 1:
-                return {segments[0].name: Refusal(code=code_of(error), detail=str(error), lasting=False)}
-        refusals: dict[str, Refusal] = {}
-        for segment in segments:
-            refusals.update(self.check(graph, [segment], engines, engine_s=engine_s))
-        return refusals
+                refusal = Refusal(code=code_of(error), detail=str(error), lasting=False)
+                return Comparison(refusals={segments[0].name: refusal})
+        alone = [self.check(graph, [segment], engines, engine_s=engine_s) for segment in segments]
+        return Comparison(refusals={name: refusal for one in alone for name, refusal in one.refusals.items()})
 
-    def find_empty(
-        self, graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EngineFile]
-    ) -> dict[str, frozenset[frozenset[InputAxis]]]:
-        """Return the places at which inputs of engines may be empty, in sets, by segment name; as ``check`` compares.
-
-        An engine that crashes the child has none, and neither have the others that were tried with it.
-        """
+    def _may_try_empty(self, graph: Graph) -> bool:
         context = self._context
-        if not context.source.runs_natively or not context.backend.on_cpu:
-            return {}
-        inputs = context.sampled_inputs(graph)
-        if all(spec.static_shape is not None for spec in inputs):
-            return {}
-        model, built = self._observed(graph, segments), [_described(s, engines[s.name]) for s in segments]
-        try:
-            found = context.worker.call(jobs.find_empty, PROBE_TIMEOUT_S, model, inputs, built)
-        except EngineError as error:
-            logger.info("Empty inputs will be answered natively: %s", error)
-            return {}
-        names = {(v.name, axis): d for v in graph.inputs for axis, d in enumerate(dimensions(v) or ())}
-        return {
-            segment.name: frozenset(
-                one.places
-                for one in found[segment.name]
-                if context.backend.may_be_empty(segment.nodes, {str(names.get(place)) for place in one.given})
-            )
-            for segment in segments
-        }
+        runs_here = context.source.runs_natively and context.backend.on_cpu
+        return runs_here and any(spec.static_shape is None for spec in context.sampled_inputs(graph))
 
     def _observed(self, graph: Graph, segments: Sequence[Segment]) -> pathlib.Path:
         """Write the model with every boundary tensor as an output."""
@@ -122,16 +118,47 @@ class Checker:
         return model
 
     def _check_together(
-        self, graph: Graph, segments: Sequence[Segment], engines: Mapping[str, EngineFile], engine_s: float
-    ) -> dict[str, Refusal]:
+        self,
+        graph: Graph,
+        segments: Sequence[Segment],
+        engines: Mapping[str, EngineFile],
+        engine_s: float,
+        *,
+        empty: bool,
+    ) -> Comparison:
         context, given = self._context, self._context.options.check_inputs
-        model = self._observed(graph, segments)
         built = [_described(segment, engines[segment.name]) for segment in segments]
-        inputs, uses = context.sampled_inputs(graph), uses_of(graph)
-        call, natively = context.worker.call, context.source.runs_natively
-        arguments = (model, inputs, built, given, uses, engine_s)
-        problems = call(jobs.check_segments, TIMEOUT_S, *arguments, natively=natively)
-        return {name: _refusal(problem, lasting=given is None) for name, problem in problems.items()}
+        whole = self._is_seen_in_source(graph, segments) and all(one.steps is None for one in built)
+        sampled = sampled_model(context, graph, context.source.path if whole else self._observed(graph, segments))
+        natively = context.source.runs_natively
+        checked = context.worker.call(
+            jobs.check_segments, TIMEOUT_S, sampled, built, engine_s, natively=natively, empty=empty, keep=whole
+        )
+        names = {(v.name, axis): d for v in graph.inputs for axis, d in enumerate(dimensions(v) or ())}
+        places = {
+            segment.name: frozenset(
+                one.places
+                for one in checked.empty.get(segment.name, ())
+                if context.backend.may_be_empty(segment.nodes, {str(names.get(place)) for place in one.given})
+            )
+            for segment in segments
+        }
+        lasting = given is None
+        refusals = {name: _refusal(problem, lasting=lasting) for name, problem in checked.problems.items()}
+        return Comparison(refusals=refusals, empty=places, whole=whole)
+
+    def _is_seen_in_source(self, graph: Graph, segments: Sequence[Segment]) -> bool:
+        """Return whether segments are the whole model, and their inputs and outputs are those of its source."""
+        seen = {value.name for value in (*graph.inputs, *graph.outputs)}
+        boundary = (value.name for segment in segments for value in (*segment.inputs, *segment.outputs))
+        whole = sum(len(segment.nodes) for segment in segments) == len(graph.nodes)
+        return self._context.source.runs_natively and whole and seen.issuperset(boundary)
+
+
+def sampled_model(context: CompileContext, graph: Graph, path: pathlib.Path) -> SampledModel:
+    """Return a form of a compilation's model, with what its samples follow from."""
+    inputs, given = context.sampled_inputs(graph), context.options.check_inputs
+    return SampledModel(path=path, inputs=inputs, given=given, uses=uses_of(graph))
 
 
 def fits(cached: CachedEngine, order: BuildOrder, trust: Trust) -> bool:

@@ -16,10 +16,12 @@ from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.backends.protocols import Backend
 from trtnode.engines.backends.registry import Abilities, abilities_of, get_backend
 from trtnode.engines.build import jobs
+from trtnode.engines.build.native_runs import SampledModel
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
-from trtnode.engines.errors import EngineError
+from trtnode.engines.errors import EngineError, WorkerError
 from trtnode.engines.inputs.dimension_names import has_expressions
+from trtnode.engines.inputs.input_uses import uses_of
 from trtnode.engines.inputs.shape_profiles import sampled, sampled_at_points
 from trtnode.engines.inputs.source import SourceModel
 from trtnode.engines.onnxruntime.limits import native_version
@@ -138,7 +140,7 @@ class CompileContext:
         Sizes that aren't fixed have names, and expressions of names where runs show that they follow from others.
         """
         inputs = sampled(specs(graph.inputs), self.options.shapes)
-        return self._related(inputs) or inputs
+        return self._related(inputs, graph) or inputs
 
     def related_shapes(self, graph: Graph) -> dict[str, tuple[Dimension, ...]]:
         """Return the shapes of inputs, with expressions for sizes that follow from others; none where none does."""
@@ -148,19 +150,19 @@ class CompileContext:
     def has_samples(self, graph: Graph) -> bool:
         """Return whether engines can be compared: on given inputs, or on generated ones that the model runs on."""
         inputs = sampled(specs(graph.inputs), self.options.shapes)
-        return self.options.check_inputs is not None or self._related(inputs) is not None
+        return self.options.check_inputs is not None or self._related(inputs, graph) is not None
 
-    def _related(self, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...] | None:
+    def _related(self, inputs: tuple[TensorSpec, ...], graph: Graph) -> tuple[TensorSpec, ...] | None:
         """Return the inputs as native runs relate their sizes; None where the model runs on nothing generated."""
         if self.unchecked or not self.source.runs_natively:
             return inputs
         if inputs not in self.known_sizes:
-            self.known_sizes[inputs] = self._recall_sizes(inputs)
+            self.known_sizes[inputs] = self._recall_sizes(inputs, graph)
         return self.known_sizes[inputs]
 
-    def _recall_sizes(self, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...] | None:
+    def _recall_sizes(self, inputs: tuple[TensorSpec, ...], graph: Graph) -> tuple[TensorSpec, ...] | None:
         if self.cache is None:
-            return self._find_sizes(inputs)
+            return self._find_sizes(inputs, graph)
         native, builder = native_version(), builder_version()
         key = engine_key(purpose="sizes", source=self.source.key, inputs=repr(inputs), native=native, builder=builder)
 
@@ -176,13 +178,19 @@ class CompileContext:
 
         if (known := self.cache.recall(key, read)) is not None:
             return known[0]
-        found = self._find_sizes(inputs)
+        found = self._find_sizes(inputs, graph)
         self.cache.put_record(key, {"shapes": found and [spec.shape for spec in found]})
         return found
 
-    def _find_sizes(self, inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...] | None:
+    def _find_sizes(self, inputs: tuple[TensorSpec, ...], graph: Graph) -> tuple[TensorSpec, ...] | None:
+        given, uses = self.options.check_inputs, uses_of(graph)
+        sampled = SampledModel(path=self.source.path, inputs=inputs, given=given, uses=uses)
+        call = self.worker.call
         try:
-            return self.worker.call(jobs.find_sizes, PROBE_TIMEOUT_S, self.source.path, inputs)
+            try:
+                return call(jobs.find_sizes, PROBE_TIMEOUT_S, sampled, keep=True)
+            except WorkerError:  # some sample took too long, or ended the child
+                return call(jobs.find_sizes, PROBE_TIMEOUT_S, sampled, keep=False)
         except EngineError as error:
             logger.info("%s: relations between its sizes stay unknown: %s", self.source.origin, error)
             return inputs

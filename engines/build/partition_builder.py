@@ -35,7 +35,7 @@ class PartitionBuilder:
         self._builder = builder
         self._checker = Checker(context)
         self._checked: set[str] = set()
-        self._emptied: set[str] = set()
+        self._seen_whole: set[str] = set()
         self._budget = Budget()
 
     def build(self, partition: Partition) -> tuple[dict[str, BuiltEngine], dict[str, Verdict]]:
@@ -61,35 +61,42 @@ class PartitionBuilder:
         report(Progress(BUILDING, nodes, nodes))
         return engines, refused
 
-    def check(self, partition: Partition, engines: Mapping[str, BuiltEngine]) -> dict[str, Verdict]:
+    def check(
+        self, partition: Partition, engines: Mapping[str, BuiltEngine]
+    ) -> tuple[dict[str, BuiltEngine], dict[str, Verdict]]:
         """Compare engines with native execution: those built just now, or all on the user's own inputs.
 
         Returns:
-            The nodes of the engines that differ, with the reason.
+            The engines, new ones with the places at which their inputs may be empty in the envelope; and the nodes of
+            those that differ, with the reason.
         """
         graph = partition.graph
         given = self._options.check_inputs is not None
         keys = {s.name: engines[s.name].key for s in partition.segments if given or not engines[s.name].cached}
         new = [s for s in partition.segments if s.name in keys and keys[s.name] not in self._checked]
-        refusals = self._checker.check(graph, new, engines) if new else {}
+        if not new:
+            return dict(engines), {}
+        empty = any(not engines[s.name].cached for s in new)
+        found = self._checker.check(graph, new, engines, empty=empty)
         refused: dict[str, Verdict] = {}
+        noted: dict[str, BuiltEngine] = {}
         for segment in new:
-            refusal = refusals.get(segment.name)
+            name, key = segment.name, keys[segment.name]
+            refusal = found.refusals.get(name)
             if refusal is None:
-                self._checked.add(keys[segment.name])
+                self._checked.add(key)
+                self._seen_whole.update({key} if found.whole else ())
+                if found.empty.get(name) and not engines[name].cached:
+                    noted[name] = self._builder.note_empty(key, found.empty[name])
                 continue
-            self._builder.refuse(keys[segment.name], refusal, lasting=False)
+            self._builder.refuse(key, refusal, lasting=False)
             refusal = self._search(graph, segment, refusal, functools.partial(self._try_check, graph))
             refused.update(verdicts(segment, refusal))
-        return refused
+        return {**engines, **noted}, refused
 
-    def try_empty(self, partition: Partition, engines: Mapping[str, BuiltEngine]) -> dict[str, BuiltEngine]:
-        """Return the engines, new ones with the places at which their inputs may be empty in the envelope."""
-        new = [s for s in partition.segments if not engines[s.name].cached and engines[s.name].key not in self._emptied]
-        self._emptied.update(engines[s.name].key for s in new)
-        found = self._checker.find_empty(partition.graph, new, engines) if new else {}
-        noted = {name: self._builder.note_empty(engines[name].key, places) for name, places in found.items() if places}
-        return {**engines, **noted}
+    def are_seen_whole(self, engines: Mapping[str, BuiltEngine]) -> bool:
+        """Return whether each of these engines was compared with the source on the samples of the whole file."""
+        return self._seen_whole.issuperset(engine.key for engine in engines.values())
 
     def _search(self, graph: Graph, segment: Segment, refusal: Refusal, trial: Trial) -> Refusal:
         """Find the nodes that cause the refusal of a segment, and remember them."""
@@ -107,7 +114,7 @@ class PartitionBuilder:
         built = self._build_part(graph, part, timeout_s)
         if isinstance(built, Refusal):
             return None  # it has no engine that could compute wrong
-        return self._checker.check(graph, [part], {part.name: built}, engine_s=timeout_s).get(part.name)
+        return self._checker.check(graph, [part], {part.name: built}, engine_s=timeout_s).refusals.get(part.name)
 
     def _build_part(self, graph: Graph, part: Segment, timeout_s: float) -> BuiltEngine | Refusal:
         return self._builder.find_or_build(graph, part, timeout_s=min(timeout_s, self._options.build_timeout_s))

@@ -2,6 +2,9 @@
 
 The child ends with its parent: a thread of the child waits for the parent's end of the pipe to close. A stopped server
 thus leaves no build behind, which could take another hour. Progress comes through the same pipe before the answer.
+
+A child is a fresh interpreter that talks to this process over a socket pair, never a fork: threads of gRPC and of the
+engine libraries do not survive one. Only the two processes hold an end of the pair, so sending Python objects is safe.
 """
 
 from __future__ import annotations
@@ -12,19 +15,19 @@ import logging
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from trtnode.engines.backends.custom_operators import libraries_in_use, using
 from trtnode.engines.backends.progress import Progress, listening, report
-from trtnode.engines.build.interpreter import start_interpreter
-from trtnode.engines.errors import OutOfMemoryError, WorkerError, WorkerTimeoutError
+from trtnode.engines.errors import OutOfMemoryError, ProcessStartError, WorkerError, WorkerTimeoutError
 from trtnode.partitioner.errors import ProjectError
 
 logger = logging.getLogger(__name__)
@@ -36,6 +39,9 @@ STOP_SECONDS = 5.0
 
 PACKAGES = ("trtnode",)
 """Those whose log a child hands on."""
+
+FIRST = "from trtnode.partitioner.start import import_onnx_ir; import_onnx_ir()"
+"""Runs before the code of every child."""
 
 CHILD = (
     "import os, resource, signal, sys; os.nice({niceness}); signal.signal(signal.SIGINT, signal.SIG_DFL); "
@@ -52,8 +58,7 @@ libraries only reserve count for nothing. RLIMIT_AS would count them.
 class SubprocessWorker:
     """Runs functions in a child process, which is started on first use and again after a crash.
 
-    The child is a fresh interpreter, see ``trtnode.engines.build.interpreter``. Only this process talks to it. What it
-    logs is logged here. A call takes along the libraries of custom operators that are in use here.
+    What it logs is logged here. A call takes along the libraries of custom operators that are in use here.
     """
 
     def __init__(self, *, memory_bytes: int | None = None, niceness: int = 0) -> None:
@@ -170,6 +175,46 @@ class SubprocessWorker:
             return process.wait(patience_s)
         process.kill()
         return process.wait()
+
+
+def start_interpreter(
+    code: str, *, files: Sequence[int] = (), stdout: int | None = None
+) -> tuple[subprocess.Popen[bytes], Connection]:
+    """Start a process that runs a piece of Python.
+
+    It imports from the absolute folders of this process's path, and never from the current folder: a file there may
+    bear the name of a library.
+
+    Args:
+        code: Reads the descriptor of its connection from ``sys.argv[1]``, and those of ``files`` after it.
+        files: Descriptors that it inherits under the same numbers.
+        stdout: Where its output goes; None for where that of this process goes.
+
+    Returns:
+        The process, and this end of the connection to it.
+
+    Raises:
+        ProcessStartError: The system starts none.
+    """
+    try:
+        ours, theirs = socket.socketpair()
+    except OSError as error:
+        raise ProcessStartError(sys.executable, error) from error
+    with theirs:
+        inherited = [theirs.fileno(), *files]
+        places = filter(os.path.isabs, sys.path)
+        try:
+            process = subprocess.Popen(  # noqa: S603  (this interpreter, and our own code)
+                [sys.executable, "-P", "-c", f"{FIRST}; {code}", *map(str, inherited)],
+                pass_fds=inherited,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+            )
+        except OSError as error:
+            ours.close()
+            raise ProcessStartError(sys.executable, error) from error
+    return process, Connection(ours.detach())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,14 +11,14 @@ from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.artifact.refusal import Refusal
 from trtnode.engines.build.builder import BuiltEngine, BuiltPartition, EngineBuilder
-from trtnode.engines.build.checker import code_of
+from trtnode.engines.build.checker import code_of, sampled_model
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext
 from trtnode.engines.build.file_check import check_compiled, check_engines_alone
 from trtnode.engines.build.partition_builder import PartitionBuilder, verdicts
-from trtnode.engines.compile.embedding import embed, with_sizes, with_tuning, without_engines
+from trtnode.engines.compile.embedding import embed, with_report, with_sizes, without_engines
 from trtnode.engines.compile.partitioning import partition_source
+from trtnode.engines.compile.processor_times import ProcessorTimes
 from trtnode.engines.errors import WorkerError
-from trtnode.engines.inputs.input_uses import uses_of
 from trtnode.engines.inputs.samples import read_given
 from trtnode.engines.runtime.plan_loading import signature_of
 from trtnode.engines.tuning.compilation_record import keep_record, recall_record
@@ -80,6 +80,7 @@ class Compilation:
         record = recall_record(context)
         self._precision = PrecisionStage(context, self._builder, record)
         self._tuner = Tuner(context, record)
+        self._times = ProcessorTimes()
         self._failed_files = 0
 
     def run(self) -> CompiledModel:
@@ -89,11 +90,12 @@ class Compilation:
             EngineError: See ``compile_model``.
             PartitionError: See ``compile_model``.
         """
-        partition = partition_source(self._context)
+        partition = partition_source(self._context, self._times)
         graph = partition.graph
         if self._context.options.check_inputs is not None:
             read_given(self._context.options.check_inputs, signature_of(graph))
-        self._precision.prepare(graph)
+        with self._times.during("precision"):
+            self._precision.prepare(graph)
         attempt = Attempt(partition=self._tuner.recall(partition), began=time.perf_counter())
         while attempt.partition.segments:
             attempt = self._take_steps(attempt)
@@ -102,20 +104,21 @@ class Compilation:
             attempt = attempt.without_refused()
         self._keep_record(partition, attempt)
         compiled = without_engines(self._context, attempt.partition, built_now=self._builder.built_now)
-        return with_tuning(compiled, self._context.source, self._tuner.figures)
+        return self._with_figures(compiled)
 
     def _take_steps(self, attempt: Attempt) -> Attempt:
-        steps: tuple[Callable[[Attempt], Attempt], ...] = (
-            self._build,
-            *(() if self._context.unchecked else (self._check_engines, self._try_empty)),
-            self._embed,
-            self._check_file,
-            self._choose_precision,
-            self._tune,
+        steps: tuple[tuple[str, Callable[[Attempt], Attempt]], ...] = (
+            ("build", self._build),
+            *(() if self._context.unchecked else (("check", self._check_engines),)),
+            ("write", self._embed),
+            ("file check", self._check_file),
+            ("precision", self._choose_precision),
+            ("choice", self._tune),
         )
-        for step in steps:
+        for phase, step in steps:
             release_pages(attempt.partition.graph.model)
-            attempt = step(attempt)
+            with self._times.during(phase):
+                attempt = step(attempt)
             if attempt.refused:
                 break
         return attempt
@@ -125,12 +128,8 @@ class Compilation:
         return dataclasses.replace(attempt, engines=engines, refused=refused)
 
     def _check_engines(self, attempt: Attempt) -> Attempt:
-        return dataclasses.replace(attempt, refused=self._partition_builder.check(attempt.partition, attempt.engines))
-
-    def _try_empty(self, attempt: Attempt) -> Attempt:
-        return dataclasses.replace(
-            attempt, engines=self._partition_builder.try_empty(attempt.partition, attempt.engines)
-        )
+        engines, refused = self._partition_builder.check(attempt.partition, attempt.engines)
+        return dataclasses.replace(attempt, engines=engines, refused=refused)
 
     def _embed(self, attempt: Attempt) -> Attempt:
         seconds = {**attempt.partition.seconds, "build": time.perf_counter() - attempt.began}
@@ -148,7 +147,7 @@ class Compilation:
         if given is None and all(engine.cached for engine in attempt.engines.values()):
             return attempt
         try:
-            problem, lasting = self._find_problem(attempt.compiled, attempt.partition), given is None
+            problem, lasting = self._find_problem(attempt, attempt.compiled), given is None
             code = ReasonCode.INACCURATE
         except WorkerError as error:
             problem, lasting, code = str(error), False, code_of(error)
@@ -186,7 +185,10 @@ class Compilation:
         self._keep_record(before, attempt)
         shapes = self._context.options.shapes
         compiled = with_sizes(attempt.compiled, attempt.built.partition, shapes[0]) if shapes else attempt.compiled
-        return with_tuning(compiled, self._context.source, self._tuner.figures)
+        return self._with_figures(compiled)
+
+    def _with_figures(self, compiled: CompiledModel) -> CompiledModel:
+        return with_report(compiled, tuning=self._tuner.figures, processor_seconds=dict(self._times.seconds))
 
     def _keep_record(self, before: Partition, attempt: Attempt) -> None:
         """Record what was learnt for the next compilation, which tries again what only took too long.
@@ -204,18 +206,18 @@ class Compilation:
     def _written(self, built: BuiltPartition) -> CompiledModel:
         return embed(self._context, built, precision=self._precision.figures, built_now=self._builder.built_now)
 
-    def _find_problem(self, compiled: CompiledModel, partition: Partition) -> str | None:
+    def _find_problem(self, attempt: Attempt, compiled: CompiledModel) -> str | None:
         """Load and run the whole compiled file once, natively and with its engines; None where the results agree.
 
         Raises:
             WorkerError: The child process died of it.
         """
-        context = self._context
-        source, given = context.source, context.options.check_inputs
-        path, inputs = context.folder / "compiled.onnx", context.sampled_inputs(partition.graph)
+        context, graph = self._context, attempt.partition.graph
+        path = context.folder / "compiled.onnx"
+        source = sampled_model(context, graph, context.source.path)
         write_temporary(compiled.model, path)
-        release_pages(partition.graph.model)
-        if source.runs_natively:
-            uses, run = uses_of(partition.graph), not context.unchecked
-            return context.worker.call(check_compiled, TIMEOUT_S, path, source.path, inputs, given, uses, engines=run)
-        return context.worker.call(check_engines_alone, TIMEOUT_S, path, inputs, given)
+        release_pages(graph.model)
+        if context.source.runs_natively:
+            run, vary = not context.unchecked, not self._partition_builder.are_seen_whole(attempt.engines)
+            return context.worker.call(check_compiled, TIMEOUT_S, path, source, engines=run, vary=vary)
+        return context.worker.call(check_engines_alone, TIMEOUT_S, path, source.inputs, source.given)

@@ -159,12 +159,17 @@ def _freeze(model: onnx.ModelProto) -> None:
         graph.input.extend(inputs)
 
 
-def with_tuning(compiled: CompiledModel, source: SourceModel, figures: Mapping[str, Any] | None) -> CompiledModel:
-    """Put the measurements of tuning into the report of a compiled model; figures of None leave it as it is."""
-    if figures is None:
-        return compiled
-    report = dataclasses.replace(compiled.report, tuning=figures)
-    return dataclasses.replace(compiled, report=report, model=_stamped(compiled.model, source, report))
+def with_report(compiled: CompiledModel, **changes: Any) -> CompiledModel:
+    """Change fields of the report of a compiled model, and the property that holds it."""
+    report = dataclasses.replace(compiled.report, **changes)
+    for prop in compiled.model.metadata_props:
+        if prop.key == REPORT:
+            prop.value = _as_property(report)
+    return dataclasses.replace(compiled, report=report)
+
+
+def _as_property(report: Report) -> str:
+    return json.dumps(report.as_json(), separators=(",", ":"))
 
 
 def _stamped(
@@ -177,7 +182,7 @@ def _stamped(
         properties[NATIVE_FALLBACK] = "reference" if nodes else "none"
     if nodes:
         properties[REFERENCE_NODES] = json.dumps(nodes)
-    properties[REPORT] = json.dumps(report.as_json(), separators=(",", ":"))
+    properties[REPORT] = _as_property(report)
     del model.metadata_props[:]
     model.metadata_props.extend(onnx.StringStringEntryProto(key=k, value=v) for k, v in properties.items())
     return model

@@ -50,7 +50,7 @@ def _compare(model: pathlib.Path, graph: Graph, engines: Mapping[str, Envelope])
             place=TemporaryFolder(),
         )
         files = {name: _write(model, graph, name, envelope, context.folder) for name, envelope in engines.items()}
-        return Checker(context).check(native, segments, files)
+        return Checker(context).check(native, segments, files).refusals
 
 
 def _write(model: pathlib.Path, graph: Graph, name: str, envelope: Envelope, folder: pathlib.Path) -> EngineFile:

@@ -25,11 +25,13 @@ from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.build.whole_model import WholeModels
 from trtnode.engines.compile.custom_operators import custom_operators
 from trtnode.engines.compile.last_resort import label_reference_nodes
+from trtnode.engines.compile.processor_times import ProcessorTimes
 from trtnode.engines.inputs.shape_profiles import with_best_shapes
 from trtnode.engines.inputs.source import cleaned
 from trtnode.engines.onnxruntime.limits import native_limits
 from trtnode.engines.tuning.compilation_record import CompilationRecord, recall_record
 from trtnode.engines.tuning.memory_plan import plan_memory
+from trtnode.engines.tuning.quick_models import quick_verdict
 from trtnode.engines.tuning.tuner import Tuner
 from trtnode.partitioner.cut.function_expansion import expand_functions
 from trtnode.partitioner.cut.labels import Predicate, ReasonCode, Verdict
@@ -90,6 +92,8 @@ def _partition_for(
         partition = _partition_cleaned(with_defaults_as_constants(graph, without=_given(options)), context)
         record = recall_record(context)
         chosen, tuning = _as_measured_before(partition, context, record)
+        if verdict := quick_verdict(context, graph, measure=False):
+            record = dataclasses.replace(record, demoted=_demoted_by(verdict, partition))
         labelled_by = f"the table; {context.abilities.missing}" if context.abilities.missing else ""
     compiled_before = record.demoted is not None if partition.segments and not labelled_by else None
     partition = dataclasses.replace(chosen, seconds={"infer_shapes": seconds, **partition.seconds})
@@ -128,8 +132,12 @@ def _report_step(done: int) -> None:
     report_progress(Progress("Partitioning", done, 3))
 
 
-def partition_source(context: CompileContext) -> Partition:
+def partition_source(context: CompileContext, times: ProcessorTimes) -> Partition:
     """Load the model of a compilation, simplify, label and cut it.
+
+    Args:
+        context: The compilation.
+        times: Get the phases "read" and "label".
 
     Raises:
         AlreadyCompiledError: It is a compiled model.
@@ -138,15 +146,18 @@ def partition_source(context: CompileContext) -> Partition:
         PartitionError: It can't be loaded.
     """
     start = time.perf_counter()
-    graph = _typed(context)
-    if context.source.runs_natively and is_too_new(graph.model, native_limits()):
-        context.worker.call(jobs.check_loads, TIMEOUT_S, context.source.path)  # refused before anything is built
-    if context.source.runs_natively:  # else nothing could answer a request that replaces a default
-        graph = with_defaults_as_constants(graph, without=_given(context.options))
+    with times.during("read"):
+        graph = _typed(context)
+        if context.source.runs_natively and is_too_new(graph.model, native_limits()):
+            context.worker.call(jobs.check_loads, TIMEOUT_S, context.source.path)  # refused before anything is built
+        if context.source.runs_natively:  # else nothing could answer a request that replaces a default
+            graph = with_defaults_as_constants(graph, without=_given(context.options))
     seconds = time.perf_counter() - start
-    _warn_of_idle_globs(graph, context.options.partition)
-    partition = _partition_cleaned(graph, context)
-    keep_shapes_of_any_value(partition.graph)
+    with times.during("label"):
+        _warn_of_idle_globs(graph, context.options.partition)
+        verdict = quick_verdict(context, graph)
+        partition = _partition_quick(graph, context, verdict) if verdict else _partition_cleaned(graph, context)
+        keep_shapes_of_any_value(partition.graph)
     return dataclasses.replace(partition, seconds={"infer_shapes": seconds, **partition.seconds})
 
 
@@ -183,6 +194,17 @@ def _partition_cleaned(graph: Graph, context: CompileContext) -> Partition:
     partition = partition_graph(reading.graph, supports, chosen)
     refused = {n: v for n, v in reading.refused.items() if n in partition.labels and partition.labels[n].supported}
     return partition.demote(refused) if refused else partition
+
+
+def _partition_quick(graph: Graph, context: CompileContext, verdict: Verdict) -> Partition:
+    """Partition a model that runs natively for one reason. No library is asked."""
+    chosen = context.options.partition
+    partition = partition_graph(graph, _table(context.engine, chosen), chosen)
+    return partition.demote(_demoted_by(verdict, partition))
+
+
+def _demoted_by(verdict: Verdict, partition: Partition) -> dict[str, Verdict]:
+    return dict.fromkeys((node.name for segment in partition.segments for node in segment.nodes), verdict)
 
 
 def _on_targets(supports: Predicate, engine: str, options: BuildOptions) -> Predicate:

@@ -12,7 +12,7 @@ from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.backends.names import AUTO, NATIVE, SPARSE
 from trtnode.engines.backends.registry import Abilities, abilities_of
 from trtnode.engines.build.context import CompileContext
-from trtnode.engines.compile.embedding import with_tuning
+from trtnode.engines.compile.embedding import with_report
 from trtnode.engines.errors import EngineError
 from trtnode.engines.sparse.survey import has_sparse_layers
 from trtnode.engines.tuning import timing
@@ -62,7 +62,7 @@ def with_faster_zeros(
         if not is_provisional(choice.figures):
             record = recall_record(context)  # another compilation may have ended meanwhile
             keep_record(context, dataclasses.replace(record, sparse=with_latest(record.sparse, here, choice)))
-    return with_tuning(sparse, context.source, choice.figures) if choice.gains else dense
+    return with_report(sparse, tuning=choice.figures) if choice.gains else dense
 
 
 def _may_gain(context: CompileContext) -> bool:

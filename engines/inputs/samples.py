@@ -70,6 +70,9 @@ class Remembering:
 UNKNOWN_SIZES = (2, 1, 4, 16, 32, 64, 224)
 """Tried in turn for dimensions without a size, small ones first, because checks need no more."""
 
+LARGE_ROW = 2**16
+"""Elements of an input, such as an image, of which a check has one or two: a run takes long, and shows as much."""
+
 START_SIZES = (2, 4)
 """Sizes from which relations between sizes are searched, where the model runs on no equal sizes."""
 
@@ -215,16 +218,23 @@ def relate_sizes(session: Runner, inputs: Sequence[TensorSpec]) -> tuple[TensorS
     return tuple(by_name.get(spec.name, spec) for spec in inputs)
 
 
-def empty_samples(session: Runner, inputs: Sequence[TensorSpec]) -> Iterator[list[Feeds]]:
-    """Yield generated inputs that a model runs on with one of its sizes at 0, in two sizes of the others."""
-    related, samples = find_generated(session, inputs)
-    symbols = symbols_of(related)
-    start = free_sizes(related, {name: array.shape for name, array in samples[0].items()}) if samples else {}
+def empty_samples(
+    session: Runner, inputs: Sequence[TensorSpec], base: Feeds
+) -> Iterator[list[tuple[Feeds, list[Any]]]]:
+    """Yield inputs with one size at 0, in two sizes of the others, and what the model makes of them.
+
+    Args:
+        session: The model.
+        inputs: Its inputs.
+        base: Generated inputs that it runs on.
+    """
+    related = named([spec for spec in inputs if spec.name in base])
+    large, start = large_rows(related), free_sizes(related, {name: array.shape for name, array in base.items()})
+    apart = {name: size + (1 if name in large else place + 1) for place, (name, size) in enumerate(start.items())}
     for name in start:
-        apart = {one: start[one] + place + 1 for place, one in enumerate(symbols) if one in start}
-        tried = [feeds for sizes in (start, apart) for feeds in _generate(related, {**sizes, name: 0})]
-        accepted = [feeds for feeds in tried if _runs(session, feeds) is not None]
-        if accepted:
+        tried = (*_generate(related, {**start, name: 0})[:1], *_generate(related, {**apart, name: 0})[1:])
+        found = ((feeds, _results(session, feeds)) for feeds in tried)
+        if accepted := [(feeds, results) for feeds, results in found if results is not None]:
             yield accepted
 
 
@@ -268,23 +278,36 @@ def _steps(given: np.ndarray, result: Any) -> int:
     return longer[0] if begins else 0
 
 
+def large_rows(inputs: Sequence[TensorSpec]) -> set[str]:
+    """Return the symbols of named inputs that number large rows."""
+    rows = ((s.shape[0], math.prod(d for d in s.shape if isinstance(d, int))) for s in inputs if s.shape)
+    return {str(name) for name, elements in rows if elements >= LARGE_ROW}.intersection(symbols_of(inputs))
+
+
+def sizes_of(inputs: Sequence[TensorSpec], size: int) -> dict[str, int]:
+    """Return one size for all symbols of named inputs, but one large row where it is two, and the other way round."""
+    large = large_rows(inputs)
+    return {name: 3 - size if name in large and size < 3 else size for name in symbols_of(inputs)}
+
+
 def _equal_sizes(session: Runner, inputs: Sequence[TensorSpec], size: int) -> tuple[list[Feeds], bool]:
     """Return inputs with one size for all symbols, and whether all results have elements; none where none runs."""
     accepted: list[Feeds] = []
     for integers in INTEGERS:
-        feeds_by_kind = _generate(inputs, dict.fromkeys(symbols_of(inputs), size), integers)
-        empty = _runs(session, feeds_by_kind[0]) if feeds_by_kind else None
-        if empty is False:
+        feeds_by_kind = _generate(inputs, sizes_of(inputs, size), integers)
+        results = _results(session, feeds_by_kind[0]) if feeds_by_kind else None
+        if results is None:
+            continue
+        if not any(isinstance(r, np.ndarray) and r.size == 0 for r in results):
             return feeds_by_kind, True
-        if empty and not accepted:
-            accepted = feeds_by_kind
+        accepted = accepted or feeds_by_kind
     return accepted, False
 
 
-def _runs(session: Runner, feeds: Feeds) -> bool | None:
-    """Return None if the model refuses the inputs, else whether one of its outputs has no elements."""
+def _results(session: Runner, feeds: Feeds) -> list[Any] | None:
+    """Return what a model makes of inputs; None if it refuses them."""
     try:
-        return any(isinstance(r, np.ndarray) and r.size == 0 for r in session.run(feeds))
+        return session.run(feeds)
     except ExecutionError:
         return None
 

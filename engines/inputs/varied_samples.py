@@ -17,7 +17,7 @@ import onnx_ir as ir
 from trtnode.engines.errors import ExecutionError
 from trtnode.engines.inputs.dimension_names import free_sizes, named, symbols_of, with_sizes
 from trtnode.engines.inputs.input_uses import InputUses
-from trtnode.engines.inputs.samples import MAX_ELEMENTS, SEED, Feeds, Runner, SampledSizes
+from trtnode.engines.inputs.samples import MAX_ELEMENTS, SEED, Feeds, Runner, SampledSizes, large_rows
 from trtnode.partitioner.graph.view import TensorSpec
 
 SCALES = (1e-4, 1.0, 1e4)
@@ -92,7 +92,10 @@ class _Varying:
         self._rng = np.random.default_rng(SEED)
         self._symbols = symbols_of(specs)
         self.symbols = len(self._symbols)
-        self.size = max(free_sizes(specs, {name: array.shape for name, array in base.items()}).values(), default=1)
+        sizes = free_sizes(specs, {name: array.shape for name, array in base.items()})
+        self.size = max(sizes.values(), default=1)
+        self._most = dict.fromkeys(_rows_alone(specs) & sizes.keys(), 3 * self.size)
+        self._most |= {name: max(2, sizes[name]) for name in large_rows(specs) & sizes.keys()}
 
     def normal(self, size: int, *, apart: bool = False) -> Feeds | None:
         """Return normal numbers; in sizes that differ from each other, if they are to be apart."""
@@ -117,6 +120,7 @@ class _Varying:
 
     def _feeds(self, size: int, fill: Fill, *, apart: bool = False) -> Feeds | None:
         sizes = {name: size + place * apart for place, name in enumerate(self._symbols)}
+        sizes = {name: min(size, self._most.get(name, size)) for name, size in sizes.items()}
         fixed = with_sizes(self._specs, sizes)
         shapes = [spec.static_shape or () for spec in fixed or ()]
         if fixed is None or (self.symbols and max(map(math.prod, shapes)) > MAX_ELEMENTS):
@@ -133,6 +137,13 @@ class _Varying:
             return np.asarray(fill(shape)).astype(base.dtype)
         low, high = self._uses.bounds.get(spec.name, (int(base.min(initial=0)), int(base.max(initial=0))))
         return self._rng.integers(low, high, shape, endpoint=True).astype(base.dtype)
+
+
+def _rows_alone(specs: Sequence[TensorSpec]) -> set[str]:
+    """Return the symbols that number rows, and nothing that a window moves along."""
+    shapes = [spec.shape for spec in specs if spec.shape]
+    rows = {str(shape[0]) for shape in shapes if len(shape) > 1}
+    return rows - {str(size) for shape in shapes for size in (shape if len(shape) == 1 else shape[1:])}
 
 
 def _rows(shape: tuple[int, ...]) -> np.ndarray:

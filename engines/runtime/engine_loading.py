@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+import mmap
+import os
 import pathlib
 
 import onnx_ir as ir
@@ -18,7 +20,7 @@ from trtnode.engines.errors import BackendMissingError, EngineError, EngineRejec
 from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.partitioner.compiled.trtnode import EmbeddedEngine, embedded_engines, replaced_hash
 from trtnode.partitioner.graph.view import Graph, Node, describe, specs
-from trtnode.partitioner.model.regular_files import read_regular
+from trtnode.partitioner.model.regular_files import open_regular
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +161,10 @@ def load_engine_file(segment: str, file: pathlib.Path, envelope: str) -> Engine:
     Raises:
         EngineRejectedError: As ``load_engine``.
     """
-    return load_engine(segment, Envelope.from_json(envelope, segment), read_regular(file))
+    with open_regular(file) as opened:  # the library takes memory that may be written, without a copy
+        empty = not os.fstat(opened.fileno()).st_size
+        engine = b"" if empty else memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY))
+    return load_engine(segment, Envelope.from_json(envelope, segment), engine)
 
 
 def _check_nodes(graph: Graph, node: Node, envelope: Envelope) -> None:

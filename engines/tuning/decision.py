@@ -22,6 +22,9 @@ LEAD = 7
 """A side is clearly ahead with so many turns more than the other. If each turn is right in 3 of 4 cases, the wrong side
 gets there once in 2188 measurements (the gambler's ruin: a sequential sign test by Wald)."""
 
+FAR, FEWEST = 2.0, 3
+"""So few turns are enough where one side takes so many times as long in each of them, and nothing else computes."""
+
 CONFIDENCE = 0.98
 """Half of 1.96: the 95 % interval of a median ends so many times the root of the turns away from the middle one."""
 
@@ -79,6 +82,12 @@ def is_clear(challenger: Sequence[float], holder: Sequence[float]) -> bool:
     ratios = _ratios(challenger, holder)
     ahead = sum(1 if ratio >= MARGIN else -1 for ratio in ratios)
     return abs(ahead) >= LEAD and (ahead > 0) == (_gain_of_fastest(challenger, holder) >= MARGIN)
+
+
+def is_far(challenger: Sequence[float], holder: Sequence[float]) -> bool:
+    """Return whether one of the two took twice as long in each of several turns."""
+    ratios = _ratios(challenger, holder)
+    return len(ratios) >= FEWEST and (ratios[0] >= FAR or ratios[-1] <= 1 / FAR)
 
 
 def decide(challenger: Sequence[float], holder: Sequence[float], *, disturbed: bool = False) -> Decision:

@@ -8,10 +8,10 @@ import pathlib
 
 from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.build.checker import sampled_model
 from trtnode.engines.build.context import TIMEOUT_S, CompileContext
 from trtnode.engines.build.file_check import check_compiled
 from trtnode.engines.errors import EngineError
-from trtnode.engines.inputs.input_uses import uses_of
 from trtnode.engines.inputs.source import cleaned
 from trtnode.partitioner.compiled.trtnode import embed_engines
 from trtnode.partitioner.errors import PartitionError
@@ -55,9 +55,8 @@ def native_form(context: CompileContext, graph: Graph) -> NativeForm:
     path = context.folder / "native_form.onnx"
     try:
         write_temporary(embed_engines(graph, (), {}, outside=True), path)
-        inputs, uses = context.sampled_inputs(graph), uses_of(graph)
-        given, call = context.options.check_inputs, context.worker.call
-        problem = call(check_compiled, TIMEOUT_S, path, source.path, inputs, given, uses, engines=False)
+        sampled = sampled_model(context, graph, source.path)
+        problem = context.worker.call(check_compiled, TIMEOUT_S, path, sampled, engines=False)
     except (EngineError, PartitionError) as error:
         problem = str(error)
     if problem is not None:

@@ -25,7 +25,7 @@ from trtnode.engines.runtime.executor import Executable, open_executable
 from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.engines.runtime.plan import native_stage_model, plan_stages
 from trtnode.engines.runtime.plan_loading import interface_constants
-from trtnode.engines.tuning.decision import LEAD, is_clear
+from trtnode.engines.tuning.decision import LEAD, is_clear, is_far
 from trtnode.partitioner.compiled.trtnode import view_with_engines
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
@@ -61,6 +61,9 @@ FIRST_SHARE = 0.25
 
 UNDISTURBED = 0.5
 """A process that computes without neighbours has more of a core than that: one, or several."""
+
+QUICK_TURN_S, QUICK_TURNS = 0.002, 5
+"""Seconds of a turn of a quick model, and how many it gets; the quickest one counts."""
 
 LEAST_SHARE = 0.25
 """A brief measurement takes so much of its time even where loading the model took all of it."""
@@ -102,6 +105,22 @@ class Timed:
 
     turns: Mapping[str, Sequence[float]]
     disturbed: bool = False
+
+
+def measure_native(subject: Subject) -> float | None:
+    """Return the ms of a native run of a quick model; None if no inputs are found.
+
+    Raises:
+        EngineError: It fails on these inputs.
+    """
+    feeds = _first_sample(subject)
+    if feeds is None:
+        return None
+    call = functools.partial(_open_candidate(subject, ()).run, feeds)
+    seconds = _estimate(call, BRIEF_TURN_S, once=True)
+    if seconds > QUICK_TURN_S:
+        return 1e3 * seconds
+    return min(_quartile_ms(call, int(QUICK_TURN_S / seconds)) for _ in range(QUICK_TURNS))
 
 
 def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, list[float]]] | None:
@@ -273,10 +292,19 @@ def _native_call(session: NativeSession, values: Mapping[str, np.ndarray]) -> Ca
 
 def time_briefly(calls: Mapping[str, Callable[[], object]], seconds: float) -> Timed:
     """Time calls in turn until it is clear how each compares with the first, or time is up."""
-    began, burnt = time.monotonic(), time.process_time()
+    began = _now()
     turns = time_in_turn(calls, seconds=seconds, brief=True)
-    had = time.process_time() - burnt
-    return Timed(turns=turns, disturbed=had < UNDISTURBED * (time.monotonic() - began))
+    return Timed(turns=turns, disturbed=_is_disturbed(began))
+
+
+def _now() -> tuple[float, float]:
+    return time.monotonic(), time.process_time()
+
+
+def _is_disturbed(began: tuple[float, float]) -> bool:
+    """Return whether other programs have had most of the processor since ``_now`` told the time."""
+    passed, had = (now - then for now, then in zip(_now(), began, strict=True))
+    return had < UNDISTURBED * passed
 
 
 def time_in_turn(
@@ -298,7 +326,7 @@ def time_in_turn(
         The time of each turn in ms, by name: the lower quartile of its calls, which programs beside it disturb less
         than the median. Turns with the same index were next to each other.
     """
-    began = time.monotonic()
+    began, watch = time.monotonic(), _now()
     estimates = {name: _estimate(call, seconds, once=brief) for name, call in calls.items()}
     slow = max(HOPELESS * min(estimates.values()), BEARABLE_S)
     order = [name for name in calls if estimates[name] <= slow]
@@ -311,7 +339,9 @@ def time_in_turn(
     if brief:
         fewest, deadline, last = LEAD, began + seconds, began + FEW_PATIENCE * seconds - (1 + warms) * round_s
     for done in range(rounds):
-        if time.monotonic() > (deadline if done >= fewest else last) or (brief and _all_clear(turns)):
+        if time.monotonic() > (deadline if done >= fewest else last):
+            break
+        if brief and _all_clear(turns, few=not _is_disturbed(watch)):
             break
         report(Progress(MEASURING, done, rounds))
         for name in order:
@@ -325,10 +355,10 @@ def time_in_turn(
     return {name: turns.get(name) or [1e3 * estimates[name]] * done for name in calls}
 
 
-def _all_clear(turns: Mapping[str, Sequence[float]]) -> bool:
-    """Return whether it is clear how each call compares with the first."""
+def _all_clear(turns: Mapping[str, Sequence[float]], *, few: bool) -> bool:
+    """Return whether it is clear how each call compares with the first; if ``few`` turns count, they may be enough."""
     first, *others = turns.values()
-    return all(is_clear(times, first) for times in others)
+    return all(is_clear(times, first) or (few and is_far(times, first)) for times in others)
 
 
 def _estimate(call: Callable[[], object], patience_s: float, *, once: bool) -> float:

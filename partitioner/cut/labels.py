@@ -44,6 +44,8 @@ class ReasonCode(enum.StrEnum):
     ATOMIC_GROUP = "ATOMIC_GROUP"
     TOO_SMALL = "TOO_SMALL"
     NOT_FASTER = "NOT_FASTER"
+    TOO_FAST = "TOO_FAST"
+    """The whole model takes hardly longer than the call of an engine."""
     BUILD_FAILED = "BUILD_FAILED"
     INACCURATE = "INACCURATE"
     UNCHECKED = "UNCHECKED"

@@ -56,6 +56,7 @@ class Report:
     why engines were built but not run; it is empty if they were. ``compiled_before`` says whether a compilation has
     built and checked these segments here; it is None in the report of a compilation, and without segments. ``sizes``
     has the shapes of inputs where runs have shown that sizes follow from others, with sums of names for these.
+    ``processor_seconds`` has the processor time of a compilation by phase.
     """
 
     model: str
@@ -79,6 +80,7 @@ class Report:
     compiled_before: bool | None = None
     rewrites: tuple[Rewritten, ...] = ()
     sizes: Mapping[str, Sequence[Dimension]] = dataclasses.field(default_factory=dict)
+    processor_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         engines = f"{counted(len(self.segments), 'segment')} for {self.engine}, "
@@ -101,7 +103,8 @@ class Report:
             "crossing_tensors": self.crossing_tensors,
             "boundary_bytes": self.boundary_bytes,
             **({"rewrites": [_rounded(dataclasses.asdict(r)) for r in self.rewrites]} if self.rewrites else {}),
-            "seconds": {step: round(seconds, 6) for step, seconds in self.seconds.items()},
+            "seconds": _rounded(dict(self.seconds)),
+            **({"processor_seconds": _rounded(dict(self.processor_seconds))} if self.processor_seconds else {}),
             **({"labelled_by": self.labelled_by} if self.labelled_by else {}),
             **({"checked": False} if self.unchecked else {}),
             **({} if self.compiled_before is None else {"compiled_before": self.compiled_before}),

@@ -17,6 +17,7 @@ from trtnode.engines.artifact.files import check_output
 from trtnode.engines.backends.names import NATIVE
 from trtnode.engines.build.options import Choice, CompileOptions
 from trtnode.engines.compile.compiled_files import compile_for_each
+from trtnode.engines.compile.processor_times import ProcessorTimes, processor_s
 from trtnode.partitioner.cut.report import Report
 from trtnode.partitioner.wording import counted
 from trtnode.serving.cli.compile_flags import options_from
@@ -29,6 +30,9 @@ from trtnode.serving.errors import InvalidOptionError, NotFasterError
 
 NOT_MEASURED = "nothing was measured"
 """Said where options ask for a measurement: no engine was built, or native execution could not be timed beside it."""
+
+WORTH_S = 0.05
+"""Phases of a compilation that take less processor time aren't printed."""
 
 
 def compile_(arguments: argparse.Namespace) -> int:
@@ -55,8 +59,11 @@ def compile_(arguments: argparse.Namespace) -> int:
         compiled = compiled.without_fallback()
     if arguments.nan is not None:
         compiled.answer_nan_by(arguments.nan)
-    compiled.save(arguments.output)
+    times = ProcessorTimes(compiled.report.processor_seconds)
+    with times.during("write"):
+        compiled.save(arguments.output)
     facts = {**_facts(arguments, options, compiled, time.perf_counter() - start), "stripped": stripped}
+    facts["processor_seconds"] = {phase: round(s, 3) for phase, s in {**times.seconds, "all": processor_s()}.items()}
     facts["choice"] = _choice(options, compiled.report) if not others else Choice.ALL.value
     facts["unchecked"] = [one.report.unchecked for one in each if one.report.unchecked]
     if arguments.json:
@@ -106,6 +113,8 @@ def _print_facts(facts: Mapping[str, Any], compiled: CompiledModel, console: Con
         f"Wrote {facts['output']} in {facts['seconds']} s: {counted(compiled.engines_built, 'engine')} built, "
         f"{others}, computing in {compiled.precision_effective}; {facts['choice']}."
     )
+    phases = sorted(facts["processor_seconds"].items(), key=lambda phase: -phase[1])
+    console.print(f"Seconds of processor time: {', '.join(f'{phase} {s:.1f}' for phase, s in phases if s >= WORTH_S)}.")
     for reason in facts["unchecked"]:
         console.print(f"Engines were built but not run: {reason}.", markup=False)
     if facts["stripped"]:

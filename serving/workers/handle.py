@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trtnode.engines.build.interpreter import start_interpreter
+from trtnode.engines.build.subprocess_worker import start_interpreter
 from trtnode.serving.errors import ServingError
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.workers.channel import Channel

@@ -50,6 +50,8 @@ class Clock:
         self.sharing: list[bool] = []
 
     def call(self, function: Callable[..., Any], timeout_s: float, /, *args: Any, **kwargs: Any) -> Any:
+        if function.__name__ == "measure_native":
+            return 1.0
         if function.__name__ == "measure_segments":
             return {name: {"engine": [ms] * 3, "native": [1.0] * 3} for name, ms in self.engines.items()}
         if function.__name__ == "measure_candidates":

@@ -275,7 +275,7 @@ class CrashingChecks:
         self.output = output
 
     def call(self, function: Any, timeout_s: float, /, *args: Any, **kwargs: Any) -> Any:
-        if function.__name__ == "check_segments" and any(self.output in s.envelope for s in args[2]):
+        if function.__name__ == "check_segments" and any(self.output in s.envelope for s in args[1]):
             raise WorkerError("The process that ran check_segments crashed (exit code -11).")
         return self.inner.call(function, timeout_s, *args, **kwargs)
 

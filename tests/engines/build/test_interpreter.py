@@ -9,8 +9,8 @@ import tempfile
 
 import pytest
 
-from trtnode.engines.build.interpreter import start_interpreter
 from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import start_interpreter
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.errors import ProcessStartError
 from workshop import prepare_and_open

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from stand_in_workers import InProcessWorker
-from trtnode.engines.build import file_check, jobs
+from trtnode.engines.build import native_runs
 from trtnode.engines.inputs.input_uses import uses_of
 from trtnode.engines.inputs.samples import find_samples
 from trtnode.engines.inputs.varied_samples import varied_samples
@@ -39,8 +39,7 @@ def without_mending(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leave_out_varied_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (jobs, file_check):
-        monkeypatch.setattr(module, "varied_samples", lambda *_, **__: iter(()))
+    monkeypatch.setattr(native_runs, "varied_samples", lambda *_, **__: iter(()))
 
 
 def refused(workshop: Workshop, graph: str) -> set[str]:

@@ -15,6 +15,7 @@ from stand_in_workers import CrashingWorker, InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.backends.progress import Progress, listening
 from trtnode.engines.build import jobs
+from trtnode.engines.build.native_runs import SampledModel
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.opening import open_model
 from trtnode.engines.compile.partitioning import partition_model
@@ -149,7 +150,7 @@ def test_engine_may_take_many_times_what_native_execution_takes(
     said: list[Progress] = []
 
     with listening(said.append):
-        jobs.check_segments(source, open_model(source).inputs, segments, None, engine_s=engine_s)
+        jobs.check_segments(SampledModel(path=source, inputs=open_model(source).inputs), segments, engine_s)
 
     limits = {progress.limit_s for progress in said if progress.done < progress.total}
     assert len(said) == 3

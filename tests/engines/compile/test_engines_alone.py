@@ -13,6 +13,7 @@ from faulty_backends import UnreliableBackend
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.compiled_model import NATIVE_FALLBACK
 from trtnode.engines.build import jobs
+from trtnode.engines.build.native_runs import SampledModel
 from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import BuildError, ExecutionError, ModelLoadError
 from trtnode.serving.cli.program import main
@@ -111,9 +112,9 @@ def test_only_trusted_operators_pass_where_the_reference_refuses_too(
     monkeypatch.setattr(jobs, "ReferenceSession", refuse)
     monkeypatch.setattr(jobs, "open_refused", refuse_nodes)
 
-    problems = jobs.check_segments(source, (), segments, None, natively=False)
+    checked = jobs.check_segments(SampledModel(path=source, inputs=()), segments, natively=False)
 
-    assert problems == {"unknown": jobs.UNCHECKED}
+    assert checked.problems == {"unknown": jobs.UNCHECKED}
 
 
 def test_an_engine_that_contradicts_the_reference_is_not_used(

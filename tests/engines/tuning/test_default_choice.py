@@ -270,7 +270,8 @@ class FakeTime:
 @pytest.mark.parametrize(
     ("seconds_a", "seconds_b", "turns", "most_s"),
     [
-        pytest.param(0.001, 0.002, 7, 1.5, id="clear"),
+        pytest.param(0.001, 0.0021, 3, 0.8, id="far"),
+        pytest.param(0.001, 0.0015, 7, 1.5, id="clear"),
         pytest.param(0.001, 0.00105, 7, 1.5, id="nearly-equal"),
         pytest.param(0.15, 0.17, 7, 6.0, id="slow"),
         pytest.param(0.5, 0.55, 5, 8.0, id="few-turns"),
