@@ -29,7 +29,7 @@ $(VENV)/.serves: extra = client
 $(VENV)/.installed: extra = dev
 $(VENV)/.releases: extra = release
 
-$(VENV)/.installed $(VENV)/.serves $(VENV)/.releases: pyproject.toml hatch_build.py $(wildcard engines/sparse/kernels/*)
+$(VENV)/.installed $(VENV)/.serves $(VENV)/.releases: pyproject.toml hatch_build.py $(wildcard trtnode/engines/sparse/kernels/*)
 	$(PYTHON) -m venv $(VENV)
 	$(call PIP,$(BIN)/python) --upgrade pip
 	$(call PIP,$(BIN)/python) --editable '.[$(extra)]'
@@ -96,7 +96,7 @@ KERNEL_TESTS := $(addprefix tests/engines/sparse/,test_depthwise.py test_kernels
 sanitize: setup
 	mkdir -p build
 	gcc -O1 -g -std=gnu11 -fPIC -shared -fvisibility=hidden -fsanitize=address,undefined -fno-sanitize-recover=all \
-		engines/sparse/kernels/*.c -o build/kernels.so -Wl,-z,nodelete -lpthread -lm
+		trtnode/engines/sparse/kernels/*.c -o build/kernels.so -Wl,-z,nodelete -lpthread -lm
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 		TRTNODE_TEST_KERNELS=build/kernels.so $(BIN)/python -m pytest $(KERNEL_TESTS)
 

@@ -23,8 +23,8 @@ LINKED = {
     "serving": {"serving", "engines", "partitioner", "protos"},
     "bench": {"bench", "serving", "engines", "partitioner", "protos"},
 }
-"""The arrows between the folders that ``trtnode/`` links to: bench to serving to engines to partitioner, serving to
-protos. Each is imported as ``trtnode.…`` alone."""
+"""The arrows between the folders of ``trtnode/`` that have a link at the top: bench to serving to engines to
+partitioner, serving to protos. Each is imported as ``trtnode.…`` alone."""
 
 PACKAGES = {**LINKED, "trtnode": {"serving", "engines", "partitioner"}, "benchmarks": {"benchmarks", *LINKED}}
 """Those, and the public functions above them, which bench and benchmarks don't need."""
@@ -163,7 +163,7 @@ CODE = ("partitioner", "engines", "serving", "protos", "trtnode")
 
 
 def modules(*packages: str) -> list[str]:
-    """Source files as paths below the root, without generated stubs, and not through the links of ``trtnode/``."""
+    """Source files as paths below the root, through its links, without generated stubs."""
     files = {package: (ROOT / package).glob("*.py" if package == "trtnode" else "**/*.py") for package in packages}
     found = (path for package in packages for path in files[package])
     return sorted(path.relative_to(ROOT).as_posix() for path in found if not path.stem.endswith("_pb2"))
@@ -379,10 +379,10 @@ def test_a_folder_is_imported_by_its_one_name() -> None:
     assert [path for path in everything if bare.search((ROOT / path).read_text(encoding="utf-8"))] == []
 
 
-def test_links_lead_to_the_folders_beside_the_package() -> None:
-    links = {path.name: str(path.readlink()) for path in (ROOT / "trtnode").iterdir() if path.is_symlink()}
+def test_links_at_the_top_lead_into_the_package() -> None:
+    links = {path.name: str(path.readlink()) for path in ROOT.iterdir() if path.is_symlink()}
 
-    assert links == {name: f"../{name}" for name in LINKED}
+    assert links == {name: f"trtnode/{name}" for name in LINKED}
 
 
 def test_times_are_measured_by_clocks_that_never_jump() -> None:
