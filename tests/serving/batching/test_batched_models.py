@@ -15,6 +15,9 @@ from tests.serving.batching.conftest import POISON, Recorder, Service, fails_wit
 from tests.serving.conftest import Running, Starter, given
 from trtnode.protos import ModelInferRequest
 
+MOST_WAVES = 10
+"""Most waves of requests until some of them form a batch."""
+
 
 def test_a_model_without_a_batch_axis_is_served_one_by_one_and_the_log_says_so(
     serve: Callable[..., Service], caplog: pytest.LogCaptureFixture
@@ -155,10 +158,13 @@ def test_batched_answers_equal_the_requests_own(start: Starter, models: pathlib.
         return np.array_equal(running.client.infer("FLOAT", [given("x", array)]).as_numpy("y"), array)
 
     with ThreadPoolExecutor(16) as pool:
-        assert all(pool.map(ask, arrays))
-    (stats,) = running.client.get_inference_statistics("FLOAT").model_stats
-    assert stats.inference_count == sum(map(len, arrays))
-    assert stats.execution_count < len(arrays)
+        for wave in range(1, MOST_WAVES + 1):  # on a busy machine one client may run after the other
+            assert all(pool.map(ask, arrays))
+            (stats,) = running.client.get_inference_statistics("FLOAT").model_stats
+            if stats.execution_count < wave * len(arrays):
+                break
+    assert stats.inference_count == wave * sum(map(len, arrays))
+    assert stats.execution_count < wave * len(arrays)
 
 
 def test_texts_are_batched_too(start: Starter, models: pathlib.Path) -> None:
