@@ -1,7 +1,7 @@
 """The record of a model's compilations on this machine, which each of them reads when it begins and writes once.
 
-It belongs to the model, the options and the environment. Threads, samples and what else changes measurements alone are
-the conditions of a decision.
+It belongs to the model, the options and the versions. The machine, threads, samples and what else changes measurements
+alone are the conditions of a decision.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from trtnode.engines.artifact.cache import engine_key, recall
 from trtnode.engines.artifact.files import sha256_of_file
-from trtnode.engines.backends.build_environment import measuring_environment
+from trtnode.engines.backends.build_environment import build_environment, measuring_environment
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.onnxruntime.limits import native_version
@@ -103,8 +103,13 @@ def with_latest(known: Mapping[str, T], here: str, decision: T) -> dict[str, T]:
 def conditions(context: CompileContext, **more: str) -> str:
     """Return what a measurement depends on besides the options of its record."""
     samples = context.options.check_inputs
-    parts = {"threads": context.options.threads, "samples": samples and sha256_of_file(samples)}
-    return json.dumps({**parts, "source": context.source.key, **more})
+    return engine_key(
+        source=context.source.key,
+        threads=str(context.options.threads),
+        samples=sha256_of_file(samples) if samples else "",
+        **measuring_environment(context.backend, native_version(), context.options.build),
+        **more,
+    )
 
 
 def _key(context: CompileContext, options: CompileOptions) -> str:
@@ -115,7 +120,7 @@ def _key(context: CompileContext, options: CompileOptions) -> str:
         purpose="compilation",
         source=context.source.sha256,
         options=json.dumps(dataclasses.asdict(unconditional), sort_keys=True, default=str),
-        **measuring_environment(context.backend, native_version(), options.build),
+        **build_environment(context.backend, options.build),
     )
 
 
