@@ -29,6 +29,7 @@ from rich.table import Table
 from benchmarks.small_models import write_models
 from trtnode.bench.environment import describe_environment, describe_load
 from trtnode.engines.backends.plugins import engine_names
+from trtnode.engines.compile.processor_times import processor_s
 
 ROUNDS, MODEL_ROUNDS = 9, 3
 MODELS_LIMIT_S = 25.0
@@ -171,16 +172,10 @@ def _start(command: Sequence[str], environment: dict[str, str]) -> Start:
         assert child.stderr is not None
         next((line for line in child.stderr if MARK in line), None)
         wall_s = time.perf_counter() - begin
-        processor_s = _processor_s(child.pid)
+        used_s = processor_s(child.pid)
         child.terminate()
         child.communicate()
-    return Start(wall_s, processor_s)
-
-
-def _processor_s(process: int) -> float:
-    """Read what a process that nobody has waited for yet, and those that it has waited for, have used."""
-    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return Start(wall_s, used_s)
 
 
 def _medians(starts: Sequence[Start]) -> Start:

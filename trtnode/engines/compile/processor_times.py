@@ -32,11 +32,10 @@ class ProcessorTimes:
             self.seconds[phase] = before + processor_s() - began
 
 
-def processor_s() -> float:
-    """Return the processor time of this process and of those below it, with those that have ended."""
-    own = os.times()
-    ended = own.children_user + own.children_system
-    return own.user + own.system + ended + sum(map(_used_s, _below(os.getpid())))
+def processor_s(process: int | None = None) -> float:
+    """Return the processor time of a process, by default this one, and of those below it, ended ones included."""
+    root = os.getpid() if process is None else process
+    return _used_s(root) + sum(map(_used_s, _below(root)))
 
 
 def _below(process: int) -> Iterator[int]:
@@ -48,7 +47,7 @@ def _below(process: int) -> Iterator[int]:
 
 
 def _used_s(process: int) -> float:
-    """Return the processor time of a live process, and of its children that have ended."""
+    """Return the processor time of a process that nobody has waited for, and of its children that have ended."""
     with contextlib.suppress(OSError):
         fields = (PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
         return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
