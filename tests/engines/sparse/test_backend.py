@@ -188,6 +188,7 @@ def test_auto_takes_the_faster_of_sparse_and_dense_and_remembers_it(
 ) -> None:
     source, cache, measured = workshop.write(network(0.9)), EngineCache(tmp_path / "cache", 1 << 30), []
     monkeypatch.setattr("trtnode.engines.tuning.tuner.Tuner.find_slow_nodes", lambda *_: {})
+    monkeypatch.setattr("trtnode.engines.tuning.quick_models.CALL_MS", 0.0)
     choice = SparseChoice(gains=gains, figures=None)
     monkeypatch.setattr(sparse_choice, "_measured", lambda *_: measured.append(1) or choice)
 
