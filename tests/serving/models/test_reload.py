@@ -133,6 +133,7 @@ def test_files_that_can_not_be_looked_at_for_a_while_are_followed_afterwards(
 ) -> None:
     adders.write("m/1/model.onnx", 1)
     client = start("- {name: m, path: m, engine: native, watch: true}").client
+    eventually(lambda: not [one for one in threading.enumerate() if one.name.startswith("load-model")])  # it looks, too
     looks: list[object] = []
 
     def fail(path: pathlib.Path, *_pattern: str) -> bool:
