@@ -23,8 +23,7 @@ LINKED = {
     "serving": {"serving", "engines", "partitioner", "protos"},
     "bench": {"bench", "serving", "engines", "partitioner", "protos"},
 }
-"""The arrows between the folders of ``trtnode/`` that have a link at the top: bench to serving to engines to
-partitioner, serving to protos. Each is imported as ``trtnode.…`` alone."""
+"""The arrows between the folders of ``trtnode/`` that have a link at the top. Nothing imports one by its bare name."""
 
 PACKAGES = {**LINKED, "trtnode": {"serving", "engines", "partitioner"}, "benchmarks": {"benchmarks", *LINKED}}
 """Those, and the public functions above them, which bench and benchmarks don't need."""

@@ -1,4 +1,4 @@
-"""Initializers that are also graph inputs, made constants by the user's wish."""
+"""Initializers that are also graph inputs, made constants where the user asks for it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def source(workshop: Workshop) -> pathlib.Path:
     return workshop.write(GRAPH)
 
 
-def compiled(source: pathlib.Path, engine: str, worker: Any, **options: Any) -> pathlib.Path:
+def compiled(source: pathlib.Path, engine: str, worker: Any, **nodes: Any) -> pathlib.Path:
     path = source.with_name(f"{engine}.onnx")
-    wishes = CompileOptions(engine=engine, partition=PartitionOptions(**options))
-    compile_model(source, wishes, worker=worker).save(path)
+    options = CompileOptions(engine=engine, partition=PartitionOptions(**nodes))
+    compile_model(source, options, worker=worker).save(path)
     return path
 
 
@@ -82,8 +82,8 @@ def test_an_engine_that_holds_a_default_is_the_engine_of_the_same_constant(
     cache, worker = EngineCache(tmp_path / "cache", 10**9), InProcessWorker()
 
     def build(*, frozen: bool) -> tuple[int, int]:
-        wishes = CompileOptions(engine="reference", partition=PartitionOptions(freeze_initializers=frozen))
-        model = compile_model(source, wishes, cache=cache, worker=worker)  # type: ignore[arg-type]
+        options = CompileOptions(engine="reference", partition=PartitionOptions(freeze_initializers=frozen))
+        model = compile_model(source, options, cache=cache, worker=worker)  # type: ignore[arg-type]
         return model.engines_built, model.engines_cached
 
     assert [build(frozen=frozen) for frozen in (False, True)] == [(1, 0), (0, 1)]
