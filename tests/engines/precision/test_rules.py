@@ -50,7 +50,7 @@ def test_the_first_rule_that_fits_counts(graph: Graph) -> None:
     assert plan == {"body_add": "fp16", "head_mul": "fp32", "head_soft": "bf16"}
 
 
-def test_a_rule_with_both_wishes_needs_both(graph: Graph) -> None:
+def test_a_rule_with_both_conditions_needs_both(graph: Graph) -> None:
     rule = PrecisionRule(node="head_*", op="Mul", precision="fp32")
 
     assert assign(graph.nodes, "int8", [rule]) == {"body_add": "int8", "head_mul": "fp32", "head_soft": "int8"}

@@ -81,11 +81,11 @@ def test_engines_answer_where_the_user_says_so_and_where_nothing_else_can(
     compiled = workshop.compile(source)
     compiled.save(whole)
     compiled.without_fallback().save(stripped)
-    by_wish, by_need = open_model(whole), open_model(stripped)
-    by_wish.nan_natively = False
+    by_choice, by_need = open_model(whole), open_model(stripped)
+    by_choice.nan_natively = False
     feeds = {"x": np.full((2, 4), np.nan, np.float32), "z": floats(2, 4)}
 
-    for executable in (by_wish, by_need):
+    for executable in (by_choice, by_need):
         reasons = fallbacks(executable)
 
         assert executable.run(feeds)["y"].shape == (2, 4)

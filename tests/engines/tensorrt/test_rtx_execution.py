@@ -80,14 +80,14 @@ def build(rtx: Simulation, jobs: InProcessWorker, tmp_path: pathlib.Path) -> Bui
     def compiled(graph: str, *targets: str, native_ops: tuple[str, ...] = (), **options: Any) -> pathlib.Path:
         source, path = tmp_path / "source.onnx", tmp_path / "compiled.onnx"
         onnx.save(parse(graph), source)
-        wishes = CompileOptions(
+        asked = CompileOptions(
             engine="tensorrt-rtx",
             tensorrt=TensorRtOptions(targets=targets),
             partition=PartitionOptions(native_ops=native_ops),
             **options,
         )
         with without_gpu():
-            compile_model(source, wishes, worker=InProcessWorker()).save(path)  # type: ignore[arg-type]
+            compile_model(source, asked, worker=InProcessWorker()).save(path)  # type: ignore[arg-type]
         return path
 
     return compiled
@@ -212,8 +212,8 @@ def test_engine_without_nodes_to_compare_with_is_used_and_called_unchecked(
 ) -> None:
     build(CHAIN)
     with without_gpu():
-        wishes = CompileOptions(engine="tensorrt-rtx")
-        whole = compile_model(tmp_path / "source.onnx", wishes, worker=InProcessWorker())  # type: ignore[arg-type]
+        asked = CompileOptions(engine="tensorrt-rtx")
+        whole = compile_model(tmp_path / "source.onnx", asked, worker=InProcessWorker())  # type: ignore[arg-type]
     whole.without_fallback().save(tmp_path / "alone.onnx")
 
     facts = open_model(tmp_path / "alone.onnx", run=RunOptions(trust=ANYONE)).facts
