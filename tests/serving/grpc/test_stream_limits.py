@@ -87,10 +87,10 @@ def test_cancelling_a_stream_drops_its_waiting_requests(start_fake: StartFake, f
     running = start_fake(server="limits: {streams: 1}")
     stream = Stream(running.client)
     fake.gate.clear()
-    for _ in range(8):
+    for _ in range(4):
         stream.send()
     assert fake.started.acquire(timeout=WAIT_S)
-    eventually(lambda: running.server.in_flight == 8)
+    eventually(lambda: running.server.in_flight == 4)
 
     running.client.stop_stream(cancel_requests=True)
     eventually(lambda: may_open_a_stream(running))

@@ -53,7 +53,7 @@ class ResponseBacklog:
     """
 
     def __init__(self, most_bytes: int) -> None:
-        self.total = 0
+        self.total = self._expected = 0
         self._most = most_bytes
         self._lock = threading.Lock()
         self._unread: dict[Receiver, _Unread] = {}
@@ -92,9 +92,14 @@ class ResponseBacklog:
             self.total -= unread.size if unread is not None else 0
             self._trims |= unread is not None and unread.size > TRIMMED_BYTES
 
+    def expect(self, size: int) -> None:
+        """Keep room for so many bytes of responses that are being made, or for fewer where it is negative."""
+        with self._lock:
+            self._expected += size
+
     def has_room(self, size: int) -> bool:
         """Return whether there is room for so many bytes more."""
-        return self.total + size <= self._most
+        return self.total + self._expected + size <= self._most
 
     def wait_read(self, patience_s: float, timeout_s: float) -> bool:
         """Wait until clients have read everything; return False where they read nothing for too long.

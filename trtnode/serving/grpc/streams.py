@@ -37,7 +37,7 @@ RESPONSE_FIELD = ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
 
 MAX_PENDING = 128
 """Requests of one stream that are read and whose answers are not written yet; further ones wait in the client."""
-FIRST_PENDING = 8
+FIRST_PENDING = 4
 """The same before the first answer tells how large they are."""
 
 
@@ -115,7 +115,7 @@ class Stream(Received, Writer):
         self._changed = threading.RLock()
         self._outbox: collections.deque[bytes | EndError] = collections.deque()
         self._unanswered: set[Call] = set()
-        self._largest = 0  # of its answers
+        self._largest = self._expected = 0  # bytes of its answers
         self._due = 0
         self._reads = self._writes = self._half_closed = self._ended = self._gone = False
 
@@ -136,6 +136,7 @@ class Stream(Received, Writer):
     def reply(self, call: Call, response: bytes) -> None:
         """Write a response, the last one to its request."""
         self.put(streamed(response) if self._infers else response, call)
+        self._read_next()  # now that it is known how large answers are
 
     def fail(self, call: Call, code: grpc.StatusCode, details: str) -> None:
         """Write an error, or end with it: for its caller, for what is no request, and where the client wants it."""
@@ -164,6 +165,7 @@ class Stream(Received, Writer):
             if isinstance(item, bytes):
                 self._largest = max(self._largest, len(item))
                 self._backlog.add(self, len(item))
+            self._expect()
             if self._writes:
                 return
             self._writes = True
@@ -185,7 +187,13 @@ class Stream(Received, Writer):
         if not pending:
             return True
         most = MAX_PENDING if self._largest else FIRST_PENDING
-        return pending < most and self._backlog.has_room(self._largest * (len(self._unanswered) + 1))
+        return pending < most and self._backlog.has_room(self._largest)
+
+    def _expect(self) -> None:
+        """Keep room for the answers that will come; call it with the lock."""
+        expected = self._largest * len(self._unanswered)
+        self._backlog.expect(expected - self._expected)
+        self._expected = expected
 
     def _write_next(self) -> None:
         """Write what is next in the outbox; the one thread that has set ``_writes`` does."""
@@ -267,6 +275,7 @@ class Stream(Received, Writer):
             if self._ended:
                 return
             self._unanswered.add(call)
+            self._expect()
         if self._rpc.admit(call):
             self._rpc.take(call, message)
         self._reads = False  # not before: an end that is read meanwhile would end the stream without this answer
@@ -283,6 +292,7 @@ class Stream(Received, Writer):
             self._outbox.clear()
             # Kept, they would keep the stream: gRPC counts it as open until the garbage collector comes by.
             unanswered, self._unanswered = self._unanswered, set()
+            self._expect()
         for call in unanswered:
             call.leave()
         self._backlog.forget(self)
