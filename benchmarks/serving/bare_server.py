@@ -75,7 +75,7 @@ def make_server(config: ServableConfig, cores: PortCores) -> grpc.Server:
         loaded.append(load(model))
         return loaded[-1]
 
-    repository = ModelRepository(config.models, keep, Metrics(), "wait")
+    repository = ModelRepository(config.models, keep, Metrics())
     repository.load(config.models[0].name, None, {})
     pool = BareExecutor(RequestPool(inference_threads(config.models[0].instances), settle=cores.settle))
     rpcs = UnaryRpcs(InferenceService(repository, Metrics(), config.server, RequestPool(1)))

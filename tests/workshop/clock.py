@@ -63,6 +63,9 @@ class Clock:
             return Timed(turns=turns, disturbed=self.busy)
         return self.inner.call(function, timeout_s, *args, **kwargs)
 
+    def close(self) -> None:
+        pass
+
 
 def table(times: Mapping[str, float]) -> Callable[[frozenset[str]], float]:
     """Times by the numbers of the segments, such as ``"02"``; all engines where they are not listed."""

@@ -16,13 +16,13 @@ MAPPED_BYTES = 8 << 20
 and the faults of so large a block take less time than what is done with it."""
 
 
-def resident_bytes() -> int:
-    """Return the resident memory of this process: proc_pid_status(5).
+def resident_bytes(process: int | str = "self") -> int:
+    """Return the resident memory of a process: proc_pid_status(5).
 
     Raises:
-        OSError: This is no Linux.
+        OSError: This is no Linux, or the process is gone.
     """
-    lines = pathlib.Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    lines = pathlib.Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import pathlib
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from trtnode.engines.artifact.compiled_model import CompiledModel
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.reference import ReferenceBackend
 from trtnode.engines.build.options import CompileOptions
+from trtnode.engines.build.subprocess_worker import SpareWorkers
 from trtnode.engines.compile.opening import open_model
 from trtnode.engines.tuning.candidates import Candidate, choose
 from trtnode.engines.tuning.timing import time_briefly
@@ -117,7 +117,7 @@ def test_native_is_measured_as_it_will_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clock(in_process, dict.fromkeys(("segment_0", "segment_1", "segment_2"), 3.0), lambda s: 1 + len(s))
-    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    monkeypatch.setattr("trtnode.engines.build.context.BUILDERS", SpareWorkers(lambda: clock))
     partition = PartitionOptions(native_ops=("Erf",))
 
     prepare_and_open(source, CompileOptions(engine="openvino", partition=partition, shares_cores=shares_cores))

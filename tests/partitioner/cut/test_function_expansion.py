@@ -61,6 +61,14 @@ def test_an_expanded_node_computes_the_same(text: str, ops: set[str]) -> None:
     np.testing.assert_allclose(run(after, **feeds), expected, rtol=1e-6)
 
 
+def test_a_node_that_names_an_overload_is_expanded_like_any_other() -> None:
+    view = graph("g (float[2,3] x) => (float[2,3] y) { y = Swish:quick (x) }")
+
+    expanded = expand_nodes(view, [node.name for node in view.nodes])
+
+    assert {node.op_type for node in expanded.nodes} >= {"Mul", "Sigmoid"}
+
+
 def test_nodes_and_values_of_a_body_carry_the_identity_of_their_node() -> None:
     view = graph("g (float[2,3] x) => (float[2,3] z) { y = Swish (x) z = Swish (y) }")
 

@@ -259,7 +259,7 @@ def test_a_key_that_is_gone_is_logged_and_has_no_effect(
     config = load_config(path)
 
     assert (config.server.grpc.port, config.models[0].options) == (1, CompileOptions())
-    assert config.startup == "wait"
+    assert config.server.startup is None
     assert "servable.yaml:5: server.grpc.direct has no effect" in caplog.text
     assert "servable.yaml:6: cache.shared has no effect: compile once with `trtnode compile`" in caplog.text
     assert "servable.yaml:6: cache.shared_key has no effect" in caplog.text

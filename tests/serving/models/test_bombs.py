@@ -101,7 +101,7 @@ def test_a_load_that_takes_too_much_memory_is_ended(
     start: Starter, folder: pathlib.Path, models: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = start(models, server=f"{ADMIN}, limits: {{load_memory_mb: 4096}}")
-    monkeypatch.setattr(isolation, "prepare", stalls.allocate)
+    monkeypatch.setattr(isolation, "prepare_next", stalls.allocate)
 
     with pytest.raises(InferenceServerException, match=r"more than 4096 MiB of memory; raise server.limits.load_m"):
         load(running, onnx.parser.parse_model(RELU.replace("Relu", "Abs")))
@@ -113,7 +113,7 @@ def test_a_load_that_takes_too_long_is_ended(
     start: Starter, folder: pathlib.Path, models: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = start(models, server=f"{ADMIN}, limits: {{load_timeout_s: 60}}")
-    monkeypatch.setattr(isolation, "prepare", stalls.stall)
+    monkeypatch.setattr(isolation, "prepare_next", stalls.stall)
     monkeypatch.setattr(SubprocessWorker, "call", short(SubprocessWorker.call))
 
     with pytest.raises(InferenceServerException, match=r"more than 60 s; raise server.limits.load_timeout_s"):
@@ -144,7 +144,7 @@ def test_a_load_whose_caller_has_gone_is_ended_and_the_next_one_begins(
     running = start(models, server=ADMIN)
     eventually(lambda: running.client.is_model_ready("m"))
     with monkeypatch.context() as patch:
-        patch.setattr(isolation, "prepare", stalls.stall)
+        patch.setattr(isolation, "prepare_next", stalls.stall)
         with pytest.raises(InferenceServerException, match=r"Deadline"):
             load(running, onnx.parser.parse_model(RELU.replace("Relu", "Abs")), timeout_s=2)
 
@@ -157,7 +157,7 @@ def test_a_file_that_was_loaded_before_needs_no_process(
     start: Starter, folder: pathlib.Path, models: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(models)
-    monkeypatch.setattr(isolation, "prepare", stalls.stall)
+    monkeypatch.setattr(isolation, "prepare_next", stalls.stall)
 
     again = start(models)
 

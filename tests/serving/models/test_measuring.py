@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import pathlib
@@ -14,6 +13,7 @@ from prometheus_client import generate_latest
 from clock import Clock, table
 from stand_in_workers import InProcessWorker, LoadingHere
 from tests.serving.conftest import Eventually, Starter
+from trtnode.engines.build.subprocess_worker import SpareWorkers
 
 DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx"
 
@@ -22,7 +22,7 @@ DIGITS = pathlib.Path(__file__).parents[3] / "examples" / "digits" / "digits.onn
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock(InProcessWorker(), {}, table({"": 2.0, "0": 1.0}))
     monkeypatch.setattr("trtnode.serving.models.isolation.SubprocessWorker", LoadingHere)
-    monkeypatch.setattr("trtnode.engines.build.context.SubprocessWorker", lambda: contextlib.nullcontext(clock))
+    monkeypatch.setattr("trtnode.engines.build.context.BUILDERS", SpareWorkers(lambda: clock))
     return clock
 
 

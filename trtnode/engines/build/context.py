@@ -18,7 +18,7 @@ from trtnode.engines.backends.registry import Abilities, abilities_of, get_backe
 from trtnode.engines.build import jobs
 from trtnode.engines.build.native_runs import SampledModel
 from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.build.subprocess_worker import SpareWorkers, SubprocessWorker
 from trtnode.engines.errors import EngineError, WorkerError
 from trtnode.engines.inputs.dimension_names import has_expressions
 from trtnode.engines.inputs.input_uses import uses_of
@@ -33,6 +33,9 @@ from trtnode.partitioner.passes.rewrites.apply import RewriteOptions
 from trtnode.partitioner.passes.shape_sources import complete_shapes, foreign_values, incomplete_values
 
 logger = logging.getLogger(__name__)
+
+BUILDERS = SpareWorkers(SubprocessWorker)
+"""The child processes of compilations. A process that compiles one model after the other keeps them for a while."""
 
 NOBODY = "nobody"
 """The judge of engines that are built and not run."""
@@ -213,7 +216,7 @@ def open_context(
         cache: Place where engines and decisions are kept.
         worker: Child process; None makes a temporary one.
     """
-    with contextlib.nullcontext(worker) if worker else SubprocessWorker() as child:
+    with contextlib.nullcontext(worker) if worker else BUILDERS.lent() as child:
         yield CompileContext(
             source=SourceModel(path=source, origin=source),
             options=options,

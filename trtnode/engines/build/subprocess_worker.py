@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
@@ -28,6 +28,7 @@ from typing import Any, ParamSpec, TypeVar
 from trtnode.engines.backends.custom_operators import libraries_in_use, using
 from trtnode.engines.backends.progress import Progress, listening, report
 from trtnode.engines.errors import OutOfMemoryError, ProcessStartError, WorkerError, WorkerTimeoutError
+from trtnode.engines.process_memory import resident_bytes
 from trtnode.partitioner.errors import ProjectError
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,9 @@ R = TypeVar("R")
 
 STOP_SECONDS = 5.0
 
+CLEAN_BYTES = 512 << 20
+"""A child with more memory at rest has kept something of a job."""
+
 PACKAGES = ("trtnode",)
 """Those whose log a child hands on."""
 
@@ -44,7 +48,8 @@ FIRST = "from trtnode.partitioner.start import import_onnx_ir; import_onnx_ir()"
 """Runs before the code of every child."""
 
 CHILD = (
-    "import os, resource, signal, sys; os.nice({niceness}); signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "import os, resource, signal, sys; os.nice({niceness}); os.sched_setaffinity(0, {cores}); "
+    "signal.signal(signal.SIGINT, signal.SIG_DFL); "
     "limit = {memory_bytes}; limit and resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)); "
     "from trtnode.engines.build.subprocess_worker import serve; serve(int(sys.argv[1]), {log_level})"
 )
@@ -61,15 +66,20 @@ class SubprocessWorker:
     What it logs is logged here. A call takes along the libraries of custom operators that are in use here.
     """
 
-    def __init__(self, *, memory_bytes: int | None = None, niceness: int = 0) -> None:
+    def __init__(
+        self, *, memory_bytes: int | None = None, niceness: int = 0, cores: Collection[int] | None = None
+    ) -> None:
         """Start nothing yet.
 
         Args:
             memory_bytes: Limit of the memory of the child, and of each process that it starts; None for no limit.
             niceness: By how much the child stands back behind this process where both want the processor: nice(2).
+            cores: Those that the child may use; None for those of this process.
         """
         self._memory_bytes = memory_bytes
         self._niceness = niceness
+        self._cores = cores
+        self._is_used = False  # for good: its jobs leave something behind
         self._cancelled = False
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
@@ -104,7 +114,9 @@ class SubprocessWorker:
                 raise WorkerError(f"{function.__name__} was cancelled.")
             connection = self._start()
             try:
-                connection.send((function, args, kwargs, libraries_in_use()))
+                libraries = libraries_in_use()
+                self._is_used |= bool(libraries)
+                connection.send((function, args, kwargs, libraries))
                 succeeded, result = self._answer(connection, function.__name__, timeout_s)
             except (EOFError, OSError) as error:
                 code = self._kill(STOP_SECONDS)  # a child that crashed has its own exit code in a moment
@@ -119,7 +131,9 @@ class SubprocessWorker:
             answer: R = result
             return answer
         if isinstance(result, ProjectError):
+            self._is_used |= isinstance(result, WorkerError)
             raise result
+        self._is_used = True
         raise WorkerError(f"{function.__name__} failed: {result}")
 
     def _answer(self, connection: Connection, name: str, timeout_s: float) -> tuple[bool, Any]:
@@ -138,6 +152,16 @@ class SubprocessWorker:
                 return answer
         self._kill()
         raise WorkerTimeoutError(name, timeout_s)
+
+    @property
+    def is_clean(self) -> bool:
+        """True if the next job finds the child as a new one: with little memory, and no library of operators."""
+        process = self._process
+        if process is None or process.poll() is not None or self._cancelled or self._is_used:
+            return False
+        with contextlib.suppress(OSError):
+            return resident_bytes(process.pid) <= CLEAN_BYTES
+        return False
 
     def cancel(self) -> None:
         """Kill the child, so that a call under way ends with an error, and refuse further calls."""
@@ -160,7 +184,12 @@ class SubprocessWorker:
         if self._connection is not None and self._process is not None and self._process.poll() is None:
             return self._connection
         stdout = sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL
-        code = CHILD.format(niceness=self._niceness, memory_bytes=self._memory_bytes, log_level=_lowest_level())
+        code = CHILD.format(
+            niceness=self._niceness,
+            cores=set(self._cores or os.sched_getaffinity(0)),
+            memory_bytes=self._memory_bytes,
+            log_level=_lowest_level(),
+        )
         self._process, self._connection = start_interpreter(code, stdout=stdout)
         if self._cancelled:
             self._process.kill()
@@ -175,6 +204,48 @@ class SubprocessWorker:
             return process.wait(patience_s)
         process.kill()
         return process.wait()
+
+
+class SpareWorkers:
+    """Lends child processes. One that comes back clean is lent again, since a start takes half a second. Thread-safe.
+
+    Attributes:
+        idle_s: Seconds that a child waits for the next job; 0 for none.
+    """
+
+    def __init__(self, make: Callable[[], SubprocessWorker], idle_s: float = 0.0) -> None:
+        """Make no child yet."""
+        self.idle_s = idle_s
+        self._make = make
+        self._idle: list[SubprocessWorker] = []
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[SubprocessWorker]:
+        """Lend a child while the block runs."""
+        with self._lock:
+            worker = self._idle.pop() if self._idle else self._make()
+        try:
+            yield worker
+        finally:
+            if self.idle_s and worker.is_clean:
+                self._keep(worker)
+            else:
+                worker.close()
+
+    def _keep(self, worker: SubprocessWorker) -> None:
+        with self._lock:
+            self._idle.append(worker)
+        timer = threading.Timer(self.idle_s, self._end, [worker])
+        timer.daemon = True
+        timer.start()
+
+    def _end(self, worker: SubprocessWorker) -> None:
+        with self._lock:
+            if worker not in self._idle:
+                return
+            self._idle.remove(worker)
+        worker.close()
 
 
 def start_interpreter(

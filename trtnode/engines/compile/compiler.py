@@ -21,6 +21,7 @@ from trtnode.engines.compile.partitioning import partition_model
 from trtnode.engines.compile.sparse_choice import with_faster_zeros
 from trtnode.engines.errors import BackendMissingError, ModelLoadError, NotRunHereError, OutputFileError
 from trtnode.engines.onnxruntime.compatibility import write_native_form
+from trtnode.engines.tuning.measuring_turn import compiling
 from trtnode.engines.tuning.precision_stage import check_engine
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ def _compile_with(
 ) -> CompiledModel:
     _check_library(engine, options)
     try:
-        with open_context(engine, source, options, cache, worker) as context:
+        with open_context(engine, source, options, cache, worker) as context, compiling(cache and cache.directory):
             return with_faster_zeros(context, _compile_in_some_form(context), _compile_in_some_form)
     except OSError as error:
         place = pathlib.Path(error.filename or "the folder for temporary files")

@@ -19,6 +19,7 @@ from trtnode.engines.tuning import timing
 from trtnode.engines.tuning.candidates import NO_ENGINE, Candidate, MeasuredChoice
 from trtnode.engines.tuning.compilation_record import SparseChoice, conditions, keep_record, recall_record, with_latest
 from trtnode.engines.tuning.decision import decide, is_provisional
+from trtnode.engines.tuning.measuring_turn import measuring
 from trtnode.engines.tuning.memory_plan import keeps_memory_pattern
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
@@ -90,7 +91,8 @@ def _measured(context: CompileContext, dense: CompiledModel, sparse: CompiledMod
         shares_cores=context.options.shares_cores,
         memory_pattern=keeps_memory_pattern(dense.report.memory),
     )
-    timed = context.worker.call(timing.measure_files, TIMEOUT_S, subject, files, SECONDS)
+    with measuring():
+        timed = context.worker.call(timing.measure_files, TIMEOUT_S, subject, files, SECONDS)
     if timed is None:
         return SparseChoice(gains=False, figures=None)
     turns = timed.turns

@@ -9,6 +9,7 @@ executor answers natively, unless only its order counts: see ``wide_integers``.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,11 @@ HEADINGS = (
 """Beginnings of lines in OpenVINO's messages that name places in its source."""
 
 
+CORES = len(os.sched_getaffinity(0))
+"""The number of cores when OpenVINO was imported. On one, infer() runs in the calling thread, where the process crashes
+once an earlier model has been freed (2026.4)."""
+
+
 class OpenVinoEngine(Engine):
     """One inference request of a compiled model."""
 
@@ -54,9 +60,8 @@ class OpenVinoEngine(Engine):
         self._blob = blob
         self._request = compiled.create_infer_request()
         # The public infer() wraps every output in an ordered dictionary; the base class does not.
-        self._infer = functools.partial(
-            ov_c.InferRequest.infer, self._request, {}, share_outputs=True, decode_strings=False
-        )
+        infer = functools.partial(ov_c.InferRequest.infer, self._request, {}, share_outputs=True, decode_strings=False)
+        self._infer = infer if CORES > 1 else functools.partial(_infer_elsewhere, self._request)
         self._bounds = bounds
         self._saturated = saturated
         bounded = {bound.input for bound in bounds}  # sizes fit into 32 bits
@@ -139,6 +144,12 @@ class OpenVinoEngine(Engine):
     def fork(self) -> OpenVinoEngine:
         """Return another request of the same compiled model."""
         return OpenVinoEngine(self._compiled, self.inputs, self.outputs, self._blob, self._bounds, self._saturated)
+
+
+def _infer_elsewhere(request: ov.InferRequest) -> None:
+    """Run a request in OpenVINO's own thread."""
+    request.start_async()
+    request.wait()
 
 
 def _out_of_range() -> OutOfRangeError:

@@ -40,12 +40,17 @@ class Confidence(enum.StrEnum):
         CLOSE: Nobody is, and the two differ by little: the fastest turns decide.
         LIKELY: The turns are scattered, but the interval of their gain lies on the side of the fastest turns.
         UNKNOWN: It doesn't; or of few turns some disagree, or other programs had the processor meanwhile.
+        PARTIAL: It was measured on some of the cores, beside requests.
     """
 
     CLEAR = "clear"
     CLOSE = "close"
     LIKELY = "likely"
     UNKNOWN = "unknown"
+    PARTIAL = "partial"
+
+
+PROVISIONAL = (Confidence.LIKELY, Confidence.UNKNOWN, Confidence.PARTIAL)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +79,7 @@ class Decision:
 
 def is_provisional(tuning: Mapping[str, Any] | None) -> bool:
     """Return whether the figures of a report are of a choice that a measurement at a quieter time may change."""
-    return tuning is not None and tuning.get("confidence") in (Confidence.LIKELY, Confidence.UNKNOWN)
+    return tuning is not None and tuning.get("confidence") in PROVISIONAL
 
 
 def is_clear(challenger: Sequence[float], holder: Sequence[float]) -> bool:

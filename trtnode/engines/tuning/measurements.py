@@ -14,6 +14,7 @@ from trtnode.engines.build.context import CompileContext
 from trtnode.engines.precision.rewriting import Setting, transform
 from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.engines.tuning import accuracy_jobs, timing
+from trtnode.engines.tuning.measuring_turn import measuring
 from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.cut.segments import Segment, values_leaving, values_read
 from trtnode.partitioner.graph.extraction import extract_model
@@ -81,9 +82,10 @@ class Measurements:
             segment.name: {p: (built[segment.name].path, built[segment.name].envelope) for p, built in engines.items()}
             for segment in partition.segments
         }
-        times = self._context.worker.call(
-            timing.measure_engines, TIMEOUT_S, path, evaluation.inputs, evaluation.given, files, MEASURING_S
-        )
+        with measuring():
+            times = self._context.worker.call(
+                timing.measure_engines, TIMEOUT_S, path, evaluation.inputs, evaluation.given, files, MEASURING_S
+            )
         return times or {}
 
     def _reduced(self, graph: Graph, segment: Segment, node: Node, plan: PrecisionPlan) -> bytes | None:

@@ -43,6 +43,7 @@ from trtnode.engines.tuning.compilation_record import (
     with_latest,
 )
 from trtnode.engines.tuning.decision import Confidence, decide, is_provisional
+from trtnode.engines.tuning.measuring_turn import measuring
 from trtnode.engines.tuning.memory_plan import gains_from_pattern
 from trtnode.engines.tuning.native_form import native_form
 from trtnode.partitioner.cut.labels import Verdict
@@ -255,7 +256,9 @@ class Tuner:
         began = time.monotonic()
         given = max(0.1, min(seconds, self._left_s))
         try:
-            return self._context.worker.call(job, TIMEOUT_S, *arguments, given)
+            with measuring():
+                began = time.monotonic()
+                return self._context.worker.call(job, TIMEOUT_S, *arguments, given)
         finally:
             self._left_s -= time.monotonic() - began
 

@@ -175,7 +175,7 @@ def _function(call: onnx.NodeProto, node: Node) -> onnx.FunctionProto:
     written = function.opset_import[0].version
     if not all(extends_operator(op.op_type, node.opset, written) for op in function.node):
         raise ValueError(f"its body is written for opset {written}, and operators in it have changed since")
-    function.domain, function.name = EXPANDED_DOMAIN, call.op_type
+    function.domain, function.name, function.overload = EXPANDED_DOMAIN, call.op_type, call.overload
     function.opset_import[0].version = node.opset
     return function
 

@@ -22,16 +22,18 @@ from trtnode.engines.artifact.files import sha256_of_file, write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.build_environment import machine_parts
 from trtnode.engines.backends.names import NATIVE
+from trtnode.engines.build.context import BUILDERS
 from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.build.subprocess_worker import SubprocessWorker
+from trtnode.engines.build.subprocess_worker import SpareWorkers, SubprocessWorker
 from trtnode.engines.compile.opening import AS_IT_IS, PreparedModel, open_model
 from trtnode.engines.compile.prepare import prepare_model, run_options
+from trtnode.engines.cores import usable_cores
 from trtnode.engines.errors import EngineError, OutOfMemoryError, OutputFileError, WorkerError, WorkerTimeoutError
 from trtnode.engines.inputs.source_copies import SourceCopies, held, named_as
 from trtnode.engines.model_facts import ModelFacts
 from trtnode.engines.precision.options import Calibration
 from trtnode.engines.runtime.executor import Executable
-from trtnode.engines.tuning.decision import is_provisional
+from trtnode.engines.tuning.decision import Confidence, is_provisional
 from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.model.mapped_weights import map_file
 from trtnode.serving.errors import ModelLimitError, ServingError
@@ -41,6 +43,8 @@ from trtnode.serving.models.pipelines import chain_model
 from trtnode.serving.models.warmup import try_once
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.server import LimitsConfig
+from trtnode.serving.threads import background
+from trtnode.serving.threads.background import is_in_background
 from trtnode.serving.threads.caller import when_caller_leaves
 
 MIB = 2**20
@@ -82,12 +86,14 @@ class LoadJob:
         options: The options of its compilation.
         cache: Place where engines are looked up and kept.
         known: Its file if that was loaded before, and need not be tried; None of any other.
+        in_background: True if requests come first, and a choice of engines is measured again at a quiet time.
     """
 
     config: ModelConfig
     options: CompileOptions
     cache: EngineCache
     known: ReadFile | None = None
+    in_background: bool = False
 
 
 class IsolatedLoading:
@@ -106,8 +112,11 @@ class IsolatedLoading:
         self._timeout_s = limits.load_timeout_s
         self._model_memory_bytes = (limits.model_memory_mb or half_of_memory_mb()) * MIB
         self._reference_timeout_s = limits.reference_timeout_s
-        self._idle: SubprocessWorker | None = None
-        self._lock = threading.Lock()
+        limit = self._memory_mb * MIB
+        make = functools.partial(SubprocessWorker, memory_bytes=limit, niceness=NICENESS)
+        self._workers = SpareWorkers(make, IDLE_S)
+        stand_back = {"niceness": background.NICENESS, "cores": background.background_cores()}
+        self._background = SpareWorkers(functools.partial(SubprocessWorker, memory_bytes=limit, **stand_back), IDLE_S)
 
     def load(self, config: ModelConfig, threads: int | None) -> Executable:
         """Return a model that is ready to run.
@@ -129,7 +138,9 @@ class IsolatedLoading:
         key = None if config.has_pipeline else key_of_loaded(config, self._limits, threads)
         with contextlib.ExitStack() as holding:
             known = None if key is None else self._known(key, config.path, holding)
-            job = LoadJob(config=config, options=options, cache=self._cache, known=known)
+            job = LoadJob(
+                config=config, options=options, cache=self._cache, known=known, in_background=is_in_background()
+            )
             return self._open_kept(job) or self._load_new(key, job)
 
     def _known(self, key: str, model: pathlib.Path, holding: contextlib.ExitStack) -> ReadFile | None:
@@ -176,7 +187,8 @@ class IsolatedLoading:
             folder = None
             with contextlib.suppress(OSError):  # without one, most models run natively
                 folder = closing.enter_context(TemporaryFolder())
-            read = self._prepare_apart(job, folder) if job.known is None else prepare(job, folder)
+            apart = job.known is None or job.in_background
+            read = self._prepare_apart(job, folder) if apart else prepare(job, folder)
             executable = self._open(job, read, closing)
         if time.monotonic() - began > self._timeout_s:
             executable.close()
@@ -236,24 +248,18 @@ class IsolatedLoading:
         return IsolatedRuns(memory_bytes=self._model_memory_bytes, timeout_s=self._reference_timeout_s)
 
     def _prepare_apart(self, job: LoadJob, folder: pathlib.Path | None) -> ReadFile:
-        worker = self._take()
-        cancel = _Cancellation(worker)
-        when_caller_leaves(cancel.cancel)
-        failed = False
-        try:
-            return worker.call(prepare, self._timeout_s, job, folder)
-        except (EngineError, PartitionError) as error:
-            failed = isinstance(error, WorkerError)
-            problem = self._problem(error, left=cancel.cancelled)
-            if problem is None:
-                raise
-            raise ModelLimitError(job.config.path, problem) from error
-        finally:
-            cancel.end()
-            if failed or cancel.cancelled:
-                worker.close()
-            else:
-                self._give_back(worker)
+        with (self._background if job.in_background else self._workers).lent() as worker:
+            cancel = _Cancellation(worker)
+            when_caller_leaves(cancel.cancel)
+            try:
+                return worker.call(prepare_next, self._timeout_s, job, folder)
+            except (EngineError, PartitionError) as error:
+                problem = self._problem(error, left=cancel.cancelled)
+                if problem is None:
+                    raise
+                raise ModelLimitError(job.config.path, problem) from error
+            finally:
+                cancel.end()
 
     def _problem(self, error: Exception, *, left: bool) -> str | None:
         """Return what a load takes that it may not; None if it failed by itself."""
@@ -264,28 +270,6 @@ class IsolatedLoading:
         if isinstance(error, WorkerTimeoutError):
             return self._too_long
         return f"its process along ({error})" if isinstance(error, WorkerError) else None
-
-    def _take(self) -> SubprocessWorker:
-        with self._lock:
-            worker, self._idle = self._idle, None
-        return worker or SubprocessWorker(memory_bytes=self._memory_mb * MIB, niceness=NICENESS)
-
-    def _give_back(self, worker: SubprocessWorker) -> None:
-        """Keep a process for the next load, which often follows at once."""
-        with self._lock:
-            before, self._idle = self._idle, worker
-        if before is not None:
-            before.close()
-        timer = threading.Timer(IDLE_S, self._end, [worker])
-        timer.daemon = True
-        timer.start()
-
-    def _end(self, worker: SubprocessWorker) -> None:
-        with self._lock:
-            if self._idle is not worker:
-                return
-            self._idle = None
-        worker.close()
 
 
 class _Cancellation:
@@ -323,6 +307,12 @@ def copies_in(cache: EngineCache) -> SourceCopies:
     return SourceCopies(cache.directory, cache.max_bytes)
 
 
+def prepare_next(job: LoadJob, folder: pathlib.Path | None) -> ReadFile:
+    """Do what ``prepare`` does, in a process that prepares one model after the other."""
+    BUILDERS.idle_s = IDLE_S
+    return prepare(job, folder)
+
+
 def prepare(job: LoadJob, folder: pathlib.Path | None) -> ReadFile:
     """Prepare a model in this process, a worker unless the model is known; results go to a folder.
 
@@ -340,7 +330,16 @@ def prepare(job: LoadJob, folder: pathlib.Path | None) -> ReadFile:
     try_out = functools.partial(_run_first, job) if job.known is None else None
     with named_as(job.config.path, read.source):
         prepared = prepare_model(read.source, job.options, job.cache, folder, try_out)
-    return dataclasses.replace(read, prepared=prepared)
+    return dataclasses.replace(read, prepared=_as_provisional(prepared) if job.in_background else prepared)
+
+
+def _as_provisional(prepared: PreparedModel) -> PreparedModel:
+    """Return a model whose engines, if they were measured, are measured again."""
+    facts = prepared.facts
+    if facts is None or facts.tuning is None:
+        return prepared
+    report = {**(facts.report or {}), "tuning": {**facts.tuning, "confidence": Confidence.PARTIAL}}
+    return dataclasses.replace(prepared, facts=dataclasses.replace(facts, report=report))
 
 
 def _run_first(job: LoadJob, executable: Executable) -> None:
@@ -369,6 +368,12 @@ def _reads_other_data(config: ModelConfig) -> bool:
 def _is_alone(compiled: pathlib.Path) -> bool:
     """Return whether a compiled file is all of what was made of a model."""
     return sum(1 for _ in compiled.parent.iterdir()) == 1
+
+
+def loads_at_a_time(limits: LimitsConfig) -> int:
+    """Return how many models may load side by side: one a core, and no more than all of the memory allows."""
+    half_mb = half_of_memory_mb()
+    return max(1, min(usable_cores().count, 2 * half_mb // (limits.load_memory_mb or half_mb)))
 
 
 def half_of_memory_mb() -> int:

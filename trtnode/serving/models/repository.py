@@ -7,60 +7,74 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Literal
 
 from trtnode.engines.process_memory import give_back_free_pages
 from trtnode.serving.errors import InvalidRequestError, ModelChangeError, NotFoundError, UnavailableError
+from trtnode.serving.models.isolation import loads_at_a_time
 from trtnode.serving.models.overrides import Override, added_model, read_override
 from trtnode.serving.models.servable import Loader, Servable
 from trtnode.serving.models.served_model import ServedModel
 from trtnode.serving.models.watcher import Watcher
-from trtnode.serving.protocol.wire_signature import MESSAGE_BYTES
 from trtnode.serving.schema.model import ModelConfig
+from trtnode.serving.schema.server import ServerConfig
 from trtnode.serving.telemetry.metrics import Metrics
+from trtnode.serving.threads.background import in_background
 
 PATIENCE_S = 60.0
 """Time after which a load that still runs keeps no other one waiting."""
-MOST_LOADS = 4
-"""Loads at a time."""
+MOST_LATE = 3
+"""Most such loads at a time."""
 LOOK_S = 0.5
 MOST_ADDED = 256
 """Models from requests that servable.yaml doesn't have, with those that are unloaded again: counts of each are kept."""
 
+Load = tuple[ServedModel, Callable[[], None]]
+"""A model, and what loads it."""
+
 
 class Turns:
-    """Tells loads when to begin: one at a time, so that builds leave each other the cores.
+    """Tells loads when to begin: so many at a time. An endless one holds up no other.
 
-    An endless one holds up no other. Those of one model never overlap.
+    Those of one model never overlap.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, at_a_time: int) -> None:
+        self._at_a_time = at_a_time
         self._began: dict[str, float] = {}
         self._changed = threading.Condition()
+
+    def begin(self, model: str, at_a_time: int | None = None) -> None:
+        """Wait until a model may load, at most as one of ``at_a_time``; ``end`` has to follow."""
+        most = at_a_time or self._at_a_time
+        with self._changed:
+            while not self._may_begin(model, most):
+                self._changed.wait(LOOK_S)
+            self._began[model] = time.monotonic()
+
+    def end(self, model: str) -> None:
+        """Let others begin."""
+        with self._changed:
+            del self._began[model]
+            self._changed.notify_all()
 
     @contextlib.contextmanager
     def taken(self, model: str) -> Iterator[None]:
         """Wait until a model may load, and let others wait while the block runs."""
-        with self._changed:
-            while not self._may_begin(model):
-                self._changed.wait(LOOK_S)
-            self._began[model] = time.monotonic()
+        self.begin(model)
         try:
             yield
         finally:
-            with self._changed:
-                del self._began[model]
-                self._changed.notify_all()
+            self.end(model)
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until no model loads; return False if that takes longer than ``timeout_s``."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._began, timeout_s)
 
-    def _may_begin(self, model: str) -> bool:
+    def _may_begin(self, model: str, most: int) -> bool:
         late = time.monotonic() - PATIENCE_S
-        others = self._began.values()
-        return model not in self._began and len(others) < MOST_LOADS and all(began < late for began in others)
+        recent = sum(began >= late for began in self._began.values())
+        return model not in self._began and recent < most and len(self._began) < most + MOST_LATE
 
 
 class ModelRepository:
@@ -71,22 +85,22 @@ class ModelRepository:
         models: Iterable[ModelConfig],
         loader: Loader,
         metrics: Metrics,
-        startup: Literal["wait", "native"] = "wait",
-        message_bytes: int = MESSAGE_BYTES,
+        server: ServerConfig | None = None,
     ) -> None:
-        self._startup = startup
+        server = server or ServerConfig()
+        self._is_native_first = server.startup == "native"
         self._loader = loader
         self._metrics = metrics
         self._on_change: Callable[[], None] = lambda: None
         self._table: Mapping[tuple[str, str], Servable] = {}
         self._models: Mapping[str, ServedModel] = {}
-        self._message_bytes = message_bytes
+        self._message_bytes = server.grpc.max_message_mb << 20
         self._models = {model.name: self._served(model) for model in models}
         self._configured = frozenset(self._models)
         self._watcher = Watcher(self._models.values(), self._with_turn)
         self._starting: threading.Thread | None = None
         self._closing = threading.Event()
-        self._turns = Turns()
+        self._turns = Turns(loads_at_a_time(server.limits))
         self._adding = threading.Lock()
         self._publishing = threading.Lock()
         self._publish()
@@ -221,20 +235,33 @@ class ModelRepository:
         return all(closed)
 
     def _load_all(self) -> None:
-        early = [model for model in self._models.values() if self._startup == "native" and _builds(model)]
-        at_once = [model for model in self._models.values() if model not in early]
-        loads = [(model, model.load_natively) for model in early]
-        loads += [(model, functools.partial(_load_first, model)) for model in (*at_once, *early)]
-        for model, load in loads:
-            turn = threading.Thread(target=self._load_in_turn, args=(model, load), name="load-model", daemon=True)
-            turn.start()
-            turn.join(PATIENCE_S)
+        models = sorted(self._models.values(), key=ServedModel.size)
+        early = [model for model in models if self._is_native_first and _builds(model)]
+        at_once = [model for model in models if model not in early]
+        first: list[Load] = [(model, model.load_natively) for model in early]
+        self._load_each(first + [(model, functools.partial(_load_first, model)) for model in at_once])
+        self._load_each([(model, functools.partial(_load_behind_requests, model)) for model in early], at_a_time=1)
         self._watcher.start()
 
+    def _load_each(self, loads: Iterable[Load], at_a_time: int | None = None) -> None:
+        """Begin to load each model in its turn, and wait for the last ones."""
+        threads = []
+        for model, load in loads:
+            self._turns.begin(model.config.name, at_a_time)
+            threads.append(
+                threading.Thread(target=self._load_in_turn, args=(model, load), name="load-model", daemon=True)
+            )
+            threads[-1].start()
+        until = time.monotonic() + PATIENCE_S
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
     def _load_in_turn(self, model: ServedModel, load: Callable[[], None]) -> None:
-        with self._turns.taken(model.config.name):
+        try:
             if not self._closing.is_set() and self.failed() is None:
                 load()
+        finally:
+            self._turns.end(model.config.name)
 
     def _with_turn(self, name: str, change: Callable[[], None]) -> None:
         with self._turns.taken(name):
@@ -266,6 +293,12 @@ class ModelRepository:
 def _builds(model: ServedModel) -> bool:
     """Return whether loading the model may take the time to build engines."""
     return model.config.options.engine != "native"
+
+
+def _load_behind_requests(model: ServedModel) -> None:
+    """Build the engines of a model that answers natively."""
+    with in_background():
+        _load_first(model)
 
 
 def _load_first(model: ServedModel) -> None:

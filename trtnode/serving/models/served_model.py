@@ -86,6 +86,10 @@ class ServedModel:
             interim = self._servable(number, self._at(file), interim=True)
             interim.load(self._loader)
             if interim.is_ready:
+                self._counts[number].builds = True
+                logger.info(
+                    "Model %r version %d answers natively until its engines are built", self.config.name, number
+                )
                 self._put(number, interim, unloads)
 
     def load(self, override: Override | None = None) -> None:
@@ -121,6 +125,10 @@ class ServedModel:
         """Load versions that are new on disk or changed, and retire those that are no longer asked for."""
         if not self.unloaded:
             self._load_changed(self._unloads)
+
+    def size(self) -> int:
+        """Return the bytes of its files on disk."""
+        return sum(size for file in self._wanted().values() for _, _, size, _ in file.stamp)
 
     @property
     def awaits_files(self) -> bool:
@@ -215,6 +223,7 @@ class ServedModel:
         if current is None or not current.is_ready:
             self._put(number, candidate, unloads)
         candidate.load(self._loader)
+        self._counts[number].builds = False
         if candidate.is_ready and self.look().get(number) != file:
             self._free(candidate)
             candidate.reason = CHANGED

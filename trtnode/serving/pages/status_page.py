@@ -103,7 +103,7 @@ def _where_it_runs(servable: Servable) -> dict[str, Any] | None:
         "native_nodes": facts.native_nodes,
         "precision": facts.precision,
         "rejected": facts.rejected,
-        "stand_in": servable.interim,
+        "stand_in": servable.counts.builds,
     }
 
 

@@ -60,7 +60,7 @@ class HttpApp(OpsApp):
             host.authorizer,
             metrics=lambda accept: asyncio.wrap_future(pools.control.call(functools.partial(write, accept))),
             not_ready=service.not_ready,
-            notes=notes,
+            notes=lambda: [*service.models_building(), *notes()],
         )
         self._facts = facts or functools.partial(server_facts, service)
         self._service = service

@@ -192,8 +192,3 @@ class ServableConfig(Section):
     """The keys of engines that may run."""
     models: ListOf[ModelConfig] = Field(json_schema_extra={"minItems": 1})
     """The models to serve."""
-
-    @property
-    def startup(self) -> Literal["wait", "native"]:
-        """The start; wait is the default."""
-        return self.server.startup or "wait"

@@ -53,8 +53,7 @@ class ModelHost:
             ConfigError: The tokens file can't be used.
         """
         self.metrics = Metrics()
-        message_bytes = config.server.grpc.max_message_mb << 20
-        self._repository = ModelRepository(config.models, loader, self.metrics, config.startup, message_bytes)
+        self._repository = ModelRepository(config.models, loader, self.metrics, config.server)
         self.cores = PortCores(config.server.grpc.cores, place)
         self.pools = ThreadPools(self._repository.instances(), config.server.limits.max_requests, self.cores)
         self.service = InferenceService(self._repository, self.metrics, config.server, self.pools.inference)

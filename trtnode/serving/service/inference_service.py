@@ -102,6 +102,14 @@ class InferenceService:
         models = [model for model in self.repository.models() if model.config.required and not model.ready]
         return [f"model {model.config.name!r} is {_state_of(model)}" for model in models]
 
+    def models_building(self) -> list[str]:
+        """Return which models answer natively until their engines are built, one line a model."""
+        return [
+            f"model {one.name!r} version {one.version} answers natively: its engines are being built"
+            for one in self.repository.known()
+            if one.is_ready and one.counts.builds
+        ]
+
     def model_ready(self, name: str, version: str) -> bool:
         """Return whether a model can answer; an unknown one can't, which is no error.
 

@@ -107,6 +107,7 @@ def _samples(counts: ModelCounts) -> Iterator[tuple[str, Mapping[str, str], floa
     for kind, size in counts.memory.items():
         yield "trtnode_model_memory_bytes", {**counts.labels, "kind": kind}, size
     yield "trtnode_model_ready", counts.labels, counts.ready
+    yield "trtnode_model_building", counts.labels, counts.builds
     if counts.precision:
         yield "trtnode_model_precision", {**counts.labels, **counts.precision}, 1
 
@@ -202,6 +203,7 @@ _FAMILIES = {
     "trtnode_padding_elements": (CounterMetricFamily, "Elements of inputs that were padding."),
     "trtnode_length_shapes": (GaugeMetricFamily, "Pairs of a padded length and a number of rows that were executed."),
     "trtnode_model_ready": (GaugeMetricFamily, "1 if the model can answer."),
+    "trtnode_model_building": (GaugeMetricFamily, "1 while the model answers natively until its engines are built."),
     "trtnode_model_variant": (GaugeMetricFamily, "1 for the variant that answers now, 0 for the others."),
     "trtnode_variant_latency_seconds": (GaugeMetricFamily, "Latency of a variant, as measured when it was loaded."),
     "trtnode_model_precision": (GaugeMetricFamily, "1, with the precision asked for and the one in effect as labels."),

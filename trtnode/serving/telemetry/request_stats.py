@@ -161,6 +161,8 @@ class ModelCounts:
     def __init__(self, model: str = "", version: str = "") -> None:
         self.labels = {"model": model, "version": version}
         self.ready = False
+        self.builds = False
+        """True while it answers natively, and its engines are being built."""
         self.precision: Mapping[str, str] = {}
         self.engine_builds = 0
         self.engines_rejected = 0

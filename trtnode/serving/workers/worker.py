@@ -153,14 +153,16 @@ def in_turn(load: Loader, lock_file: int) -> Loader:
         load: Loads.
         lock_file: A file that all the processes have open. The system frees a lock on it when its holder ends.
     """
+    one_thread = threading.Lock()  # the lock of the file is that of the process
 
     def load_in_turn(model: ModelConfig) -> ServedExecutable:
         if model.options.engine == "native" and not model.variants:
             return load(model)
-        fcntl.lockf(lock_file, fcntl.LOCK_EX)
-        try:
-            return load(model)
-        finally:
-            fcntl.lockf(lock_file, fcntl.LOCK_UN)
+        with one_thread:
+            fcntl.lockf(lock_file, fcntl.LOCK_EX)
+            try:
+                return load(model)
+            finally:
+                fcntl.lockf(lock_file, fcntl.LOCK_UN)
 
     return load_in_turn
