@@ -74,7 +74,7 @@ class Builder(ShowsLogger):
     def _work(self, network: INetworkDefinition, config: IBuilderConfig) -> None:
         """Time each layer that the timing cache does not know, and report to the monitor, which may stop it."""
         assert network._model is not None
-        monitor = config.progress_monitor
+        monitor = getattr(config, "progress_monitor", None)
         nodes = network._model.graph.node
         if monitor is not None:
             swallow(monitor.phase_start, PHASE, None, len(nodes))

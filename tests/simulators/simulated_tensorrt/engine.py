@@ -133,7 +133,6 @@ class ICudaEngine(Speaks):
         return self._plan.profiles[index] if self._plan.profiles else {"shapes": {}, "values": {}}
 
     def create_execution_context(self, strategy: Any = None) -> IExecutionContext | None:
-        strategies = self._trt.ExecutionContextAllocationStrategy
         config = strategy if isinstance(strategy, IRuntimeConfig) else None
         if config is not None:
             strategy = config.get_execution_context_allocation_strategy()
@@ -144,7 +143,8 @@ class ICudaEngine(Speaks):
             self._error(problem)
             return None
         try:
-            context: IExecutionContext = self._trt.IExecutionContext(self, self._logger, strategy or strategies.STATIC)
+            strategy = strategy or self._trt.ExecutionContextAllocationStrategy.STATIC
+            context: IExecutionContext = self._trt.IExecutionContext(self, self._logger, strategy)
         except CudaError as error:
             self._error(f"Cuda Runtime ({error})")
             return None

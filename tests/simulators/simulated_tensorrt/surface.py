@@ -61,6 +61,9 @@ class Absent:
     def __get__(self, value: object, owner: type | None = None) -> Any:
         raise AttributeError(self._name)
 
+    def __set__(self, value: object, setting: object) -> None:
+        raise AttributeError(self._name)
+
 
 def make_tensorrt(simulation: Simulation) -> Any:
     """A module that stands for ``tensorrt`` or ``tensorrt_rtx``. Its version says that it is simulated."""

@@ -6,4 +6,4 @@ import sys
 
 from simulated_machine import of_process
 
-sys.modules.update(of_process())
+sys.modules.update((name, module) for name, module in of_process().items() if name.startswith(__name__))
