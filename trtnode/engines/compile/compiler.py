@@ -74,7 +74,8 @@ def _compile_with(
 ) -> CompiledModel:
     _check_library(engine, options)
     try:
-        with open_context(engine, source, options, cache, worker) as context, compiling(cache and cache.directory):
+        folder = None if cache is None else cache.directory
+        with open_context(engine, source, options, cache, worker) as context, compiling(folder):
             return with_faster_zeros(context, _compile_in_some_form(context), _compile_in_some_form)
     except OSError as error:
         place = pathlib.Path(error.filename or "the folder for temporary files")

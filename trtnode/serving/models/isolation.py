@@ -14,7 +14,7 @@ import os
 import pathlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from trtnode.engines.artifact.cache import EngineCache, engine_key
@@ -112,11 +112,12 @@ class IsolatedLoading:
         self._timeout_s = limits.load_timeout_s
         self._model_memory_bytes = (limits.model_memory_mb or half_of_memory_mb()) * MIB
         self._reference_timeout_s = limits.reference_timeout_s
-        limit = self._memory_mb * MIB
-        make = functools.partial(SubprocessWorker, memory_bytes=limit, niceness=NICENESS)
-        self._workers = SpareWorkers(make, IDLE_S)
-        stand_back = {"niceness": background.NICENESS, "cores": background.background_cores()}
-        self._background = SpareWorkers(functools.partial(SubprocessWorker, memory_bytes=limit, **stand_back), IDLE_S)
+        self._workers = SpareWorkers(functools.partial(self._worker, NICENESS), IDLE_S)
+        cores = background.background_cores()
+        self._background = SpareWorkers(functools.partial(self._worker, background.NICENESS, cores), IDLE_S)
+
+    def _worker(self, niceness: int, cores: Collection[int] | None = None) -> SubprocessWorker:
+        return SubprocessWorker(memory_bytes=self._memory_mb * MIB, niceness=niceness, cores=cores)
 
     def load(self, config: ModelConfig, threads: int | None) -> Executable:
         """Return a model that is ready to run.
