@@ -37,7 +37,9 @@ def places() -> list[str]:
 class LentWorker:
     """A worker that another test has left, or a new one. When it is closed, its process waits for the next test."""
 
-    def __init__(self, **limits: int | None) -> None:
+    is_clean = False  # whoever else would keep it closes it at once
+
+    def __init__(self, **limits: Any) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
         cores = frozenset(os.sched_getaffinity(0))
         self._key = (*limits.items(), *environment.items(), *sys.path, os.getcwd(), cores)  # noqa: PTH109

@@ -34,7 +34,7 @@ from trtnode.partitioner.passes.shape_sources import complete_shapes, foreign_va
 
 logger = logging.getLogger(__name__)
 
-BUILDERS = SpareWorkers(SubprocessWorker)
+BUILDERS = SpareWorkers(lambda: SubprocessWorker())
 """The child processes of compilations. A process that compiles one model after the other keeps them for a while."""
 
 NOBODY = "nobody"
