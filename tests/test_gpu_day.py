@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
 import os
 import pathlib
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-import kept_workers
 import simulated_machine
 from scripts.gpu_day import __main__ as gpu_day
 from scripts.gpu_day import engines
@@ -21,6 +21,7 @@ from simulated_tensorrt import Simulation
 from stand_in_workers import InProcessWorker
 from tensorrt_8 import adapter
 from tensorrt_8.stand_in import RELEASE, make_bindings
+from trtnode.engines.compile.compiler import compile_model
 
 STAND_IN = ROOT / "tests" / "workshop" / "tensorrt_8" / "stand_in_library"
 FAKE_STEP = """#!/bin/sh
@@ -38,8 +39,8 @@ def tensorrt_8(simulate: Callable[..., Simulation], monkeypatch: pytest.MonkeyPa
     """Puts TensorRT 8.6 behind its adapter into this process, which builds and checks engines as well."""
     module = adapter.adapt(make_bindings(simulate(version=RELEASE)))
     monkeypatch.setitem(sys.modules, "tensorrt", module)
-    for name in kept_workers.places():
-        monkeypatch.setattr(name, lambda **_: contextlib.nullcontext(InProcessWorker()))
+    here: Any = InProcessWorker()
+    monkeypatch.setattr(engines, "compile_model", functools.partial(compile_model, worker=here))
 
 
 def test_each_step_has_a_limit_and_is_written_before_the_next(
@@ -76,7 +77,7 @@ def test_steps_that_do_not_fit_the_budget_are_left_out(tmp_path: pathlib.Path) -
 
 
 @pytest.mark.slow
-def test_smallest_engine_is_built_and_run_in_a_process_of_its_own(
+def test_step_in_its_process_finds_gpu_and_adapter(
     simulate: Callable[..., Simulation], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     simulated_machine.install_in_children(monkeypatch, Simulation(version=RELEASE), tmp_path)
@@ -84,11 +85,12 @@ def test_smallest_engine_is_built_and_run_in_a_process_of_its_own(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [simulators / "libraries", simulators])))
 
     command = [sys.executable, "-m", "scripts.gpu_day", "--out", tmp_path / "out", "--tensorrt-8", STAND_IN]
-    done = subprocess.run([*command, "--only", "one_node"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, "--only", "machine"], cwd=ROOT, capture_output=True, text=True, check=False)
 
     found = json.loads((tmp_path / "out" / "gpu_day.json").read_text())["steps"]
     assert done.returncode == 0, done.stdout
-    assert found["one_node"]["result"]["engines"] == 1
+    told = found["machine"]["result"]
+    assert (told["gpu"], told["tensorrt"]) == ("simulated GPU (9.0)", "10.3.0+8.6.0")
 
 
 @pytest.mark.usefixtures("tensorrt_8")
