@@ -76,6 +76,24 @@ def test_steps_that_do_not_fit_the_budget_are_left_out(tmp_path: pathlib.Path) -
     assert all(step["error"] == "left out: no time was left" for step in found.values())
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        pytest.param("--wheels={}/none", "/none is no folder", id="no-folder"),
+        pytest.param("--tensorrt-8={}", "has no package tensorrt; name the folder that holds it", id="no-bindings"),
+        pytest.param("--only=everything", "invalid choice: 'everything'", id="no-step"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(
+    option: str, words: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        gpu_day.main([option.format(tmp_path)])
+
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_step_in_its_process_finds_gpu_and_adapter(
     simulate: Callable[..., Simulation], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path

@@ -24,11 +24,6 @@ from typing import Any, TextIO
 ROOT = pathlib.Path(__file__).parents[2]
 ADAPTER = ROOT / "tests" / "workshop" / "tensorrt_8" / "library"
 LAST_LINES = 5
-FOLDERS = {
-    "--tensorrt-8": "its package tensorrt is release 8.6, and stands for 10.3",
-    "--wheels": "wheels and sources of all packages, to be installed first",
-    "--out": "where results go; default: build/gpu_day",
-}
 NETWORKS = ("digits", "mobilenetv2", "resnet50", "small-bert")
 QUANTIZED = ("digits", "resnet50")
 LOADS = [(workers, network) for network in ("digits", "resnet50") for workers in (1, 4, 8)]
@@ -86,13 +81,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m scripts.gpu_day", description=__doc__.splitlines()[0])
-    for name, use in FOLDERS.items():
-        parser.add_argument(name, type=pathlib.Path, metavar="FOLDER", help=use)
+    for name, type_, use in (
+        ("--tensorrt-8", _bindings, "its package tensorrt is release 8.6, and stands for 10.3"),
+        ("--wheels", _folder, "wheels and sources of all packages, to be installed first"),
+        ("--out", pathlib.Path, "where results go; default: build/gpu_day"),
+    ):
+        parser.add_argument(name, type=type_, metavar="FOLDER", help=use)
     names = [step.name for step in STEPS]
     parser.add_argument("--only", action="append", choices=names, metavar="STEP", help="such as 'measure digits fp16'")
     parser.add_argument("--budget", type=float, default=360, metavar="S", help="of all steps; default: 360")
     parser.set_defaults(out=ROOT / "build" / "gpu_day")
     return parser.parse_args(argv)
+
+
+def _folder(text: str) -> pathlib.Path:
+    path = pathlib.Path(text)
+    if not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no folder")
+    return path
+
+
+def _bindings(text: str) -> pathlib.Path:
+    path = _folder(text)
+    if not (path / "tensorrt" / "__init__.py").is_file():
+        raise argparse.ArgumentTypeError(f"{text} has no package tensorrt; name the folder that holds it")
+    return path
 
 
 def _install(wheels: pathlib.Path, out: pathlib.Path) -> str:
