@@ -132,6 +132,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy scripts/gpu_check
+	$(BIN)/mypy scripts/gpu_day
 	$(BIN)/mypy scripts/test_arm64
 	$(BIN)/mypy scripts/retake_pictures
 

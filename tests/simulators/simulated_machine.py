@@ -7,7 +7,6 @@ tells that there is a GPU.
 
 from __future__ import annotations
 
-import functools
 import pathlib
 import shutil
 import subprocess
@@ -16,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from simulated_cuda import make_pycuda
-from simulated_tensorrt import VARIABLE, Simulation, make_tensorrt
+from simulated_process import modules
+from simulated_tensorrt import VARIABLE, Simulation
 from simulated_tensorrt.real_parser import real_library
 from trtnode.engines.backends import registry
 from trtnode.engines.cuda import context, devices
@@ -41,18 +40,6 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {{
     return 0;
 }}
 """
-
-
-def modules(simulation: Simulation) -> dict[str, Any]:
-    """The engine library and pycuda on one simulated GPU, by module name."""
-    library = make_tensorrt(simulation)
-    return {library.__name__: library, **make_pycuda(simulation.gpu)}
-
-
-@functools.cache
-def of_process() -> dict[str, Any]:
-    """The modules of the simulation that the environment describes; one a process."""
-    return modules(Simulation.of_process())
 
 
 def install(monkeypatch: pytest.MonkeyPatch, simulation: Simulation) -> dict[str, Any]:

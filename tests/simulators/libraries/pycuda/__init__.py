@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from simulated_machine import of_process
+from simulated_process import of_process
 
 sys.modules.update((name, module) for name, module in of_process().items() if name.startswith(__name__))

@@ -8,6 +8,6 @@ import sys
 sys.path.remove(str(pathlib.Path(__file__).parents[1]))
 del sys.modules[__name__]  # the simulator asks the real one
 
-from simulated_machine import of_process  # noqa: E402
+from simulated_process import of_process  # noqa: E402
 
 sys.modules.update(of_process())

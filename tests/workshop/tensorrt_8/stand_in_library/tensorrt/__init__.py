@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulated_machine import of_process
+from simulated_process import of_process
 from tensorrt_8.stand_in import make_bindings
 
 globals().update(vars(make_bindings(of_process()["tensorrt"].Builder._sim)))
