@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import errno
+import hashlib
 import json
 import os
 import pathlib
@@ -195,6 +196,29 @@ def test_entry_of_another_segment_is_built_again(
     assert compile_cached().engines_built == 2
 
 
+def test_entry_whose_envelope_is_of_other_bytes_is_built_again(
+    compile_cached: Callable[..., CompiledModel], tmp_path: pathlib.Path
+) -> None:
+    compile_cached()
+    damage_files("*.engine", lambda _: b"other")(tmp_path / "cache")
+    damage_field(sha256=hashlib.sha256(b"other").hexdigest())(tmp_path / "cache")
+
+    assert compile_cached().engines_built == 2
+
+
+def test_engines_are_copied_from_a_cache_on_another_file_system(
+    compile_cached: Callable[..., CompiledModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_cached()
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+
+    assert compile_cached().engines_cached == 2
+
+
 def test_missing_engine_is_a_miss_without_a_warning(
     compile_cached: Callable[..., CompiledModel], tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -232,7 +256,8 @@ def test_refusal_is_found_again(cache: EngineCache) -> None:
 
 
 def entry(size: int) -> CachedEngine:
-    return CachedEngine(envelope="{}", engine=os.urandom(size))
+    engine = os.urandom(size)
+    return CachedEngine(envelope="{}", engine=engine, sha256=hashlib.sha256(engine).hexdigest())
 
 
 def test_least_recently_used_entries_are_dropped(tmp_path: pathlib.Path) -> None:
@@ -304,9 +329,11 @@ def test_threads_may_share_a_cache(tmp_path: pathlib.Path, caplog: pytest.LogCap
 
     def work(number: int) -> bool:
         key = f"k{number % 7}"
-        caches[number % 2].put(key, CachedEngine(envelope=key, engine=key.encode() * 2000))
+        engine = key.encode() * 2000
+        sha256 = hashlib.sha256(engine).hexdigest()
+        caches[number % 2].put(key, CachedEngine(envelope=key, engine=engine, sha256=sha256))
         found = caches[number % 2].get(key)
-        return found is None or (isinstance(found, CachedEngine) and found.engine == key.encode() * 2000)
+        return found is None or (isinstance(found, CachedEngine) and found.engine == engine)
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         right = list(pool.map(work, range(120)))
@@ -316,14 +343,15 @@ def test_threads_may_share_a_cache(tmp_path: pathlib.Path, caplog: pytest.LogCap
 
 
 WRITER = """
-import pathlib, sys
+import hashlib, pathlib, sys
 from trtnode.engines.artifact.cache import CachedEngine, EngineCache
 cache = EngineCache(pathlib.Path(sys.argv[1]), 60_000)
 print("ready", flush=True)
 sys.stdin.readline()
+engine = sys.argv[2].encode() * 2000
 for number in range(30):
     key = f"k{number % 5}"
-    cache.put(key, CachedEngine(envelope=sys.argv[2], engine=sys.argv[2].encode() * 2000))
+    cache.put(key, CachedEngine(envelope=sys.argv[2], engine=engine, sha256=hashlib.sha256(engine).hexdigest()))
     found = cache.get(key)
     assert found is None or found.engine == found.envelope.encode() * 2000, found
 """

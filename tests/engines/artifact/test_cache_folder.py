@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import os
 import pathlib
 import stat
@@ -10,7 +11,7 @@ import pytest
 from trtnode.engines.artifact.cache import CachedEngine, EngineCache
 from trtnode.engines.artifact.cache_folder import default_cache_folder, folder_problem
 
-ENTRY = CachedEngine(envelope="{}", engine=b"engine")
+ENTRY = CachedEngine(envelope="{}", engine=b"engine", sha256=hashlib.sha256(b"engine").hexdigest())
 
 
 def test_the_cache_is_where_xdg_has_it() -> None:
@@ -84,7 +85,7 @@ def test_a_cache_is_private_whatever_the_mask_is(tmp_path: pathlib.Path) -> None
     folder = tmp_path / "below" / "cache"
     cache = EngineCache(folder, 1000)
 
-    cache.put("key", CachedEngine(envelope="{}", engine=b"weights"))
+    cache.put("key", ENTRY)
     assert cache.trust.machine is not None
     cache.trust.machine.mark(b"data")
 

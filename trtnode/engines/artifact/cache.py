@@ -32,10 +32,17 @@ LAYOUT_VERSION = "4"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CachedEngine:
-    """An engine that was built and checked."""
+    """An engine that was built and checked.
+
+    Attributes:
+        envelope: As JSON.
+        engine: Its bytes.
+        sha256: Their hash. The cache compares them with it when it is asked for them.
+    """
 
     envelope: str
     engine: bytes | memoryview
+    sha256: str
 
 
 def engine_key(**parts: str) -> str:
@@ -105,7 +112,7 @@ class EngineCache:
         def read(fields: Mapping[str, Any]) -> CachedEngine | Refusal:
             if "refusal" in fields:
                 return _refusal(fields["refusal"])
-            return CachedEngine(envelope=fields["envelope"], engine=self._content(key, fields))
+            return CachedEngine(envelope=fields["envelope"], engine=self._content(key, fields), sha256=fields["sha256"])
 
         return self.recall(key, read)
 
@@ -114,8 +121,7 @@ class EngineCache:
         if isinstance(entry, Refusal):
             self.put_record(key, {"refusal": {"code": entry.code, "detail": entry.detail, "culprits": entry.culprits}})
         else:
-            fields = {"envelope": entry.envelope, "sha256": hashlib.sha256(entry.engine).hexdigest()}
-            self.put_record(key, fields, engine=entry.engine)
+            self.put_record(key, {"envelope": entry.envelope, "sha256": entry.sha256}, engine=entry.engine)
 
     def get_kernels(self, key: str) -> bytes | None:
         """Look up kernels that a library has compiled. None if they aren't there, or are damaged."""

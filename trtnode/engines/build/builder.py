@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+import os
 import pathlib
 import shutil
 from collections.abc import Iterable, Mapping
@@ -154,8 +156,8 @@ class EngineBuilder:
         """Keep engines that passed every check for the next compilation."""
         for built in engines:
             if self._cache and not built.cached:
-                engine = memoryview(map_file(built.path))
-                self._cache.put(built.key, CachedEngine(envelope=built.envelope, engine=engine))
+                engine, sha256 = memoryview(map_file(built.path)), Envelope.from_json(built.envelope, "").engine_sha256
+                self._cache.put(built.key, CachedEngine(envelope=built.envelope, engine=engine, sha256=sha256))
 
     def _find(self, key: str, order: BuildOrder) -> CachedEngine | Refusal | None:
         found = self._cache.get(key) if self._cache else None
@@ -164,11 +166,22 @@ class EngineBuilder:
         return found
 
     def _take(self, key: str, cached: CachedEngine) -> BuiltEngine:
-        """Write an engine of the cache where jobs find it."""
+        """Put an engine of the cache where jobs find it."""
         path = self._path(key)
-        path.write_bytes(cached.engine)
+        if not self._link(key, path) or map_file(path) is not memoryview(cached.engine).obj:
+            path.unlink(missing_ok=True)
+            path.write_bytes(cached.engine)
         self._engines[key] = BuiltEngine(path=path, envelope=cached.envelope, key=key, cached=True)
         return self._engines[key]
+
+    def _link(self, key: str, path: pathlib.Path) -> bool:
+        """Link to the file of an entry, and return whether that worked: this folder may be on another file system."""
+        file = self._cache.content_file(key) if self._cache else None
+        with contextlib.suppress(OSError):
+            if file is not None:
+                os.link(file, path)
+                return True
+        return False
 
     def _build(self, key: str, order: BuildOrder, timeout_s: float) -> BuiltEngine | Refusal:
         path = self._path(key)

@@ -166,12 +166,13 @@ def fits(cached: CachedEngine, order: BuildOrder, trust: Trust) -> bool:
     try:
         envelope = Envelope.from_json(cached.envelope, "a segment")
         version, device = order.identify()
-        envelope.verify(cached.engine, "a segment", version=version, device=device)
+        envelope.check_machine("a segment", version=version, device=device)
         trust.check(envelope, "a segment")
     except EngineError as error:
         logger.warning("Ignoring a cache entry, so its engine is built again: %s", error)
         return False
-    return envelope.backend == order.backend.name and envelope.segment_sha256 == order.segment_sha256
+    hashes = (envelope.engine_sha256, envelope.segment_sha256)
+    return envelope.backend == order.backend.name and hashes == (cached.sha256, order.segment_sha256)
 
 
 def _described(segment: Segment, engine: EngineFile) -> jobs.BuiltSegment:

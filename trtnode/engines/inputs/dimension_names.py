@@ -50,7 +50,7 @@ def symbols_of(inputs: Sequence[TensorSpec]) -> tuple[str, ...]:
 
 def has_expressions(inputs: Sequence[TensorSpec]) -> bool:
     """Return whether a size of named inputs follows from others."""
-    return any(_symbols(name) != {name} for name in _names(inputs))
+    return not all(map(SYMBOL.fullmatch, _names(inputs)))
 
 
 def free_sizes(inputs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
@@ -59,7 +59,7 @@ def free_sizes(inputs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]]
         name: size
         for spec in inputs
         for name, size in zip(spec.shape or (), shapes.get(spec.name, ()), strict=False)
-        if isinstance(name, str) and _symbols(name) == {name}
+        if isinstance(name, str) and SYMBOL.fullmatch(name)
     }
 
 

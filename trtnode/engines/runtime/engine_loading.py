@@ -122,8 +122,12 @@ def load_engine(segment: str, envelope: Envelope, engine: bytes | memoryview, ru
         raise
     if run.trust is not None:
         run.trust.check(envelope, segment)
+    return _loaded(envelope, engine, run)
+
+
+def _loaded(envelope: Envelope, engine: bytes | memoryview, run: RunOptions) -> Engine:
     options = LoadOptions(threads=run.threads, instances=run.instances, shares_cores=run.shares_cores)
-    loaded = backend.load(engine, envelope.without(EMPTY), options)
+    loaded = get_backend(envelope.backend).load(engine, envelope.without(EMPTY), options)
     loaded.empty_places = envelope.empty_places
     return loaded
 
@@ -151,7 +155,7 @@ def _remedy(envelope: Envelope, version: str, device: Device) -> str:
 
 
 def load_engine_file(segment: str, file: pathlib.Path, envelope: str) -> Engine:
-    """Load an engine that this program has just built, or found in its cache.
+    """Load an engine that this program has just built and hashed, or found whole in its cache.
 
     Args:
         segment: For messages.
@@ -159,12 +163,12 @@ def load_engine_file(segment: str, file: pathlib.Path, envelope: str) -> Engine:
         envelope: As JSON.
 
     Raises:
-        EngineRejectedError: As ``load_engine``.
+        EngineRejectedError: Its library refuses the engine.
     """
     with open_regular(file) as opened:  # the library takes memory that may be written, without a copy
         empty = not os.fstat(opened.fileno()).st_size
         engine = b"" if empty else memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY))
-    return load_engine(segment, Envelope.from_json(envelope, segment), engine)
+    return _loaded(Envelope.from_json(envelope, segment), engine, SHARED)
 
 
 def _check_nodes(graph: Graph, node: Node, envelope: Envelope) -> None:
