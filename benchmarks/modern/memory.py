@@ -51,10 +51,11 @@ class MemoryRow:
         name: Of the model.
         weights_mb: Size of its files.
         floor_mb: Peak of a process in which OpenVINO reads, compiles and exports the model.
-        compile_mb: Peak of ``trtnode compile``, by default or with ``--no-measure --all-engines``, whichever is more.
+        compile_mb: Peak of ``trtnode compile --no-measure --all-engines``.
+        default_mb: Peak of ``trtnode compile`` with all defaults, which runs both forms of the model to choose one.
         floor_s: Processor time of that process of OpenVINO and of one that makes ONNX Runtime's session.
         compile_s: Processor time of ``trtnode compile --no-measure --all-engines``.
-        default_s: That of ``trtnode compile`` with all defaults, which measures, too.
+        default_s: That of ``trtnode compile`` with all defaults.
         after_s: Time between the line "Wrote ..." of ``trtnode compile`` with all defaults and its end.
         import_mb: A process that imports OpenVINO's blob from a mapped file and has answered a request.
         serve_mb: The server that has loaded the compiled file and answered a request.
@@ -68,6 +69,7 @@ class MemoryRow:
     weights_mb: float
     floor_mb: float
     compile_mb: float
+    default_mb: float
     floor_s: float
     compile_s: float
     default_s: float
@@ -84,11 +86,12 @@ class MemoryRow:
         """Return the bars that it misses."""
         bars = {
             "memory of compile": self.compile_mb <= self.floor_mb + self.weights_mb + 200,
+            "memory of compile by default": self.default_mb <= self.floor_mb + 2 * self.weights_mb + 200,
             "time of compile": self.compile_s <= 3 * self.floor_s,
             "time of compile by default": self.default_s <= 5 * self.floor_s,
             "memory of serve": self.serve_mb <= 1.1 * self.import_mb + 150,
             "after the file is written": self.after_s <= 3,
-            "memory of explain": self.explain_mb <= 200 or self.name != "dlrm",
+            "memory of explain": self.explain_mb <= 250 or self.name != "dlrm",
             "time of explain": self.explain_s <= 3 * self.session_s + 1 or self.name != "dlrm",
         }
         return [bar for bar, held in bars.items() if not held]
@@ -111,7 +114,8 @@ def measure_memory(name: str, folder: pathlib.Path) -> MemoryRow:
         name=name,
         weights_mb=sum(file.stat().st_size for file in path.parent.glob("model.onnx*")) / 2**20,
         floor_mb=floor.peak_mb,
-        compile_mb=max(made.peak_mb, measured.peak_mb),
+        compile_mb=made.peak_mb,
+        default_mb=measured.peak_mb,
         floor_s=floor.processor_s + session.processor_s,
         compile_s=made.processor_s,
         default_s=measured.processor_s,
