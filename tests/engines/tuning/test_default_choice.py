@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import onnx
 import pytest
 
 from clock import FEEDS, Clock, Tune, fast_middle, table
@@ -14,6 +15,7 @@ from comparison import AssertSame, RunPlainly
 from stand_in_workers import InProcessWorker
 from trtnode.engines.artifact.cache import EngineCache
 from trtnode.engines.artifact.compiled_model import CompiledModel
+from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.backends.build_options import BuildOptions
 from trtnode.engines.backends.reference import ReferenceBackend
 from trtnode.engines.build.options import CompileOptions
@@ -77,6 +79,25 @@ def test_engines_that_make_the_model_faster_stay(tune: Tune, in_process: InProce
 
     assert len(compiled.report.segments) == 3
     assert compiled.report.tuning["chosen"] == "minimum cut"
+
+
+def test_check_and_measurement_share_one_file_and_one_native_load(
+    tune: Tune, in_process: InProcessWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[pathlib.Path] = []
+
+    def write(model: onnx.ModelProto, path: pathlib.Path) -> None:
+        written.append(path)
+        write_temporary(model, path)
+
+    monkeypatch.setattr("trtnode.engines.compile.compilation.write_temporary", write)
+
+    compiled = tune(Clock(in_process, dict.fromkeys(THREE, 3.0), table({"": 6.87, "012": 20.85})))
+
+    assert compiled.engine == "native"
+    assert [path.name for path in written] == ["compiled.onnx"]
+    assert "check_compiled" in in_process.calls
+    assert "check_loads" not in in_process.calls
 
 
 def test_engines_that_are_fast_alone_but_not_in_the_model_go(tune: Tune, in_process: InProcessWorker) -> None:

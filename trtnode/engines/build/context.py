@@ -58,6 +58,7 @@ class CompileContext:
         worker: Child process in which engines are built and run.
         place: Holds the compilation's files. It goes with the last compiled model that has engines or weights there.
         known_sizes: Inputs with the relations of their sizes, by the inputs as declared.
+        loaded: Files that ONNX Runtime has loaded in this compilation.
         abilities: Those of the backend on this machine.
     """
 
@@ -68,6 +69,7 @@ class CompileContext:
     worker: SubprocessWorker
     place: TemporaryFolder
     known_sizes: dict[tuple[TensorSpec, ...], tuple[TensorSpec, ...] | None] = dataclasses.field(default_factory=dict)
+    loaded: set[pathlib.Path] = dataclasses.field(default_factory=set)
     abilities: Abilities = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
@@ -191,9 +193,11 @@ class CompileContext:
         call = self.worker.call
         try:
             try:
-                return call(jobs.find_sizes, PROBE_TIMEOUT_S, sampled, keep=True)
+                found = call(jobs.find_sizes, PROBE_TIMEOUT_S, sampled, keep=True)
             except WorkerError:  # some sample took too long, or ended the child
-                return call(jobs.find_sizes, PROBE_TIMEOUT_S, sampled, keep=False)
+                found = call(jobs.find_sizes, PROBE_TIMEOUT_S, sampled, keep=False)
+            self.loaded.add(sampled.path)
+            return found
         except EngineError as error:
             logger.info("%s: relations between its sizes stay unknown: %s", self.source.origin, error)
             return inputs

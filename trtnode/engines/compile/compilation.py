@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
+import pathlib
 import time
 from collections.abc import Callable, Mapping
 
@@ -82,6 +84,7 @@ class Compilation:
         self._tuner = Tuner(context, record)
         self._times = ProcessorTimes()
         self._failed_files = 0
+        self._in_file: CompiledModel | None = None
 
     def run(self) -> CompiledModel:
         """Partition the model, then attempt its segments until every step accepts them or no segment is left.
@@ -175,7 +178,8 @@ class Compilation:
 
     def _tune(self, attempt: Attempt) -> Attempt:
         assert attempt.compiled is not None
-        return dataclasses.replace(attempt, refused=self._tuner.find_slow_nodes(attempt.partition, attempt.compiled))
+        write = functools.partial(self._file_of, attempt.compiled)
+        return dataclasses.replace(attempt, refused=self._tuner.find_slow_nodes(attempt.partition, write))
 
     def _finish(self, before: Partition, attempt: Attempt) -> CompiledModel:
         """Remember the engines and decisions of an accepted attempt for the next compilation."""
@@ -206,6 +210,14 @@ class Compilation:
     def _written(self, built: BuiltPartition) -> CompiledModel:
         return embed(self._context, built, precision=self._precision.figures, built_now=self._builder.built_now)
 
+    def _file_of(self, compiled: CompiledModel) -> pathlib.Path:
+        """Return the file of a compiled model for jobs. It is written once, as it may be large."""
+        path = self._context.folder / "compiled.onnx"
+        if self._in_file is not compiled:
+            write_temporary(compiled.model, path)
+            self._in_file = compiled
+        return path
+
     def _find_problem(self, attempt: Attempt, compiled: CompiledModel) -> str | None:
         """Load and run the whole compiled file once, natively and with its engines; None where the results agree.
 
@@ -213,9 +225,7 @@ class Compilation:
             WorkerError: The child process died of it.
         """
         context, graph = self._context, attempt.partition.graph
-        path = context.folder / "compiled.onnx"
-        source = sampled_model(context, graph, context.source.path)
-        write_temporary(compiled.model, path)
+        source, path = sampled_model(context, graph, context.source.path), self._file_of(compiled)
         release_pages(graph.model)
         if context.source.runs_natively:
             run, vary = not context.unchecked, not self._partition_builder.are_seen_whole(attempt.engines)

@@ -121,7 +121,7 @@ def without_engines(context: CompileContext, partition: Partition, *, built_now:
     nodes = context.reference_nodes(graph)
     if nodes and context.options.reference is False:
         raise ReferenceNeededError(str(source.origin), count_operators(nodes.values()))
-    if not nodes:
+    if not nodes and source.path not in context.loaded:
         context.worker.call(jobs.check_loads, TIMEOUT_S, source.path)
     form = NativeForm(path=source.path) if nodes else native_form(context, partition.graph)
     model = embed_engines(graph, (), {}, outside=True) if nodes else _as_it_is(form.path, context.options.partition)

@@ -83,6 +83,7 @@ def _native_ms(context: CompileContext, graph: Graph, *, measure: bool) -> float
     except EngineError as error:
         logger.debug("%s isn't run to see how long it takes: %s", context.source.origin, error)
         return None
+    context.loaded.add(path)
     if cache is not None and time_ms is not None:
         cache.put_record(key, {"ms": time_ms})
     return time_ms

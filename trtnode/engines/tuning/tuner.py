@@ -13,13 +13,12 @@ import dataclasses
 import datetime
 import logging
 import os
+import pathlib
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from trtnode.engines.artifact.compiled_model import CompiledModel
-from trtnode.engines.artifact.files import write_temporary
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.options import Choice
 from trtnode.engines.errors import EngineError, InvalidInputError
@@ -115,8 +114,12 @@ class Tuner:
             return None
         return {**known.figures, "chosen": ALL_ENGINES}
 
-    def find_slow_nodes(self, partition: Partition, compiled: CompiledModel) -> dict[str, Verdict]:
+    def find_slow_nodes(self, partition: Partition, write: Callable[[], pathlib.Path]) -> dict[str, Verdict]:
         """Measure a compiled model, or estimate it, and list the nodes whose engines don't make it faster.
+
+        Args:
+            partition: Of the model.
+            write: Writes the compiled model, unless it is written, and returns the file.
 
         Returns:
             The reason for each node that is to run natively; none once the cut stays the same.
@@ -130,7 +133,7 @@ class Tuner:
             return {}
         self._rounds_left -= 1
         try:
-            outcome = self._measure(partition, compiled)
+            outcome = self._measure(partition, write())
         except InvalidInputError:
             raise
         except EngineError as error:
@@ -173,11 +176,10 @@ class Tuner:
         choice = EngineChoice(demoted=demoted, figures=self.figures)
         return dataclasses.replace(record, choices=with_latest(record.choices, self._conditions, choice))
 
-    def _subject(self, partition: Partition, compiled: CompiledModel) -> timing.Subject:
-        options, path = self._context.options, self._context.folder / "measured.onnx"
-        write_temporary(compiled.model, path)
+    def _subject(self, partition: Partition, compiled: pathlib.Path) -> timing.Subject:
+        options = self._context.options
         return timing.Subject(
-            compiled=path,
+            compiled=compiled,
             source=self._context.source.path,
             native=native_form(self._context, partition.graph).path,
             inputs=self._context.sampled_inputs(partition.graph),
@@ -203,7 +205,7 @@ class Tuner:
         native = [s for s in partition.segments if lacking and not any(first_result(n) in lacking for n in s.nodes)]
         return {node.name: slower[node.name] for segment in native for node in segment.nodes if node.name in slower}
 
-    def _measure(self, partition: Partition, compiled: CompiledModel) -> MeasuredChoice | None:
+    def _measure(self, partition: Partition, compiled: pathlib.Path) -> MeasuredChoice | None:
         """Measure the model with all engines and with none; of several engines, also with those that gain alone."""
         subject = self._subject(partition, compiled)
         segments = partition.segments
@@ -215,6 +217,7 @@ class Tuner:
         timed = self._call(timing.measure_candidates, WHOLE_S, subject, _kept(candidates))
         if timed is None:
             return None
+        self._context.loaded.add(subject.source)
         decision = decide(timed.turns[ALL_ENGINES], timed.turns[NO_ENGINE], disturbed=timed.disturbed)
         outcome = MeasuredChoice(
             times={},
