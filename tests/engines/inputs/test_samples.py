@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from trtnode.engines.errors import EngineError, InvalidInputError
-from trtnode.engines.inputs.samples import MAX_ELEMENTS, find_generated, find_samples, load_samples, one_step
+from trtnode.engines.inputs.samples import (
+    MAX_ELEMENTS,
+    Remembering,
+    find_generated,
+    find_samples,
+    load_samples,
+    one_step,
+)
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.partitioner.graph.view import Graph, TensorSpec
 from trtnode.partitioner.model.loading import load_model
@@ -32,6 +39,20 @@ def test_generated_inputs_are_normal_and_positive_numbers(workshop: Workshop) ->
     assert normal["x"].dtype == np.float32
     assert (normal["x"] < 0).any()
     assert (positive["x"] > 0).all()
+
+
+def test_equal_inputs_do_not_run_again(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, _ = opened(workshop, "g (float[N] x) => (float[N] y) { y = Exp(x) }")
+    ran: list[Any] = []
+    run = session.run
+    monkeypatch.setattr(session, "run", lambda feeds: ran.append(feeds["x"].tolist()) or run(feeds))
+    remembering = Remembering(session)
+
+    results = [remembering.run({"x": np.array(x, np.float32)}) for x in ([1], [2], [2], [3], [1], [2, 2])]
+
+    assert ran == [[1], [2], [3], [2, 2]]
+    for (result,), x in zip(results, ([1], [2], [2], [3], [1], [2, 2]), strict=True):
+        np.testing.assert_allclose(result, np.exp(x), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

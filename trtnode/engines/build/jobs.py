@@ -32,7 +32,7 @@ from trtnode.engines.build.native_runs import (
 from trtnode.engines.build.tolerance import find_difference, find_excess
 from trtnode.engines.errors import BuildError, EngineError, ExecutionError, ModelLoadError
 from trtnode.engines.inputs import shape_probe
-from trtnode.engines.inputs.samples import Feeds, Runner, relate_sizes
+from trtnode.engines.inputs.samples import Feeds, Remembering, Runner, relate_sizes
 from trtnode.engines.onnxruntime.session import NativeSession, open_observed
 from trtnode.engines.onnxruntime.type_inference import inferred_types
 from trtnode.engines.process_memory import give_back_free_pages
@@ -132,7 +132,7 @@ def find_sizes(sampled: SampledModel, *, keep: bool) -> tuple[TensorSpec, ...] |
         ModelLoadError: ONNX Runtime refuses the model.
         InvalidInputError: The model does not run on the given inputs.
     """
-    session = NativeSession(sampled.path, name=str(sampled.path))
+    session = Remembering(NativeSession(sampled.path, name=str(sampled.path)))
     related = relate_sizes(session, sampled.inputs)
     if keep and related is not None:
         sampled = dataclasses.replace(sampled, inputs=related)

@@ -50,21 +50,34 @@ class Runner(Protocol):
 
 
 class Remembering:
-    """A runner that has its last results at hand: inputs that a model was found to run on needn't run again."""
+    """A runner that has its first and last results at hand: inputs that a model was found to run on needn't run again.
+
+    The first ones are those that samples begin with.
+    """
 
     def __init__(self, runner: Runner) -> None:
         self.outputs = runner.outputs
         self._runner = runner
-        self._last: tuple[Mapping[str, Any], list[Any]] | None = None
+        self._known: list[tuple[Mapping[str, Any], list[Any]]] = []
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> list[Any]:
-        """Run; where the very same inputs ran last, return what they gave."""
+        """Run; where equal inputs ran first or last, return what they gave."""
         if outputs is not None:
             return self._runner.run(feeds, outputs)
-        if self._last is None or self._last[0] is not feeds:
-            self._last = None  # its memory is free for the next results
-            self._last = feeds, self._runner.run(feeds)
-        return self._last[1]
+        for known, results in self._known:
+            if _are_equal(known, feeds):
+                return results
+        del self._known[1:]  # their memory is free for the next results
+        self._known.append((feeds, self._runner.run(feeds)))
+        return self._known[-1][1]
+
+
+def _are_equal(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    def equal(a: Any, b: Any) -> bool:
+        arrays = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
+        return a is b or (arrays and a.dtype == b.dtype and np.array_equal(a, b))
+
+    return one.keys() == other.keys() and all(equal(value, other[name]) for name, value in one.items())
 
 
 UNKNOWN_SIZES = (2, 1, 4, 16, 32, 64, 224)
