@@ -34,9 +34,12 @@ def kept(cache: pathlib.Path) -> set[str]:
 def test_equal_files_share_one_copy(tmp_path: pathlib.Path, cache: pathlib.Path) -> None:
     copies, path = SourceCopies(cache, 10 * SIZE), write(tmp_path, "m")
 
-    first, second = (copies.take(path, [], None) for _ in range(2))
+    first = copies.take(path, [], None)
+    written_ns = first.path.stat().st_mtime_ns
+    second = copies.take(path, [], None)
 
     assert first.path == second.path
+    assert first.path.stat().st_mtime_ns == written_ns  # who holds it, and looks at that, sees no change
     assert copies.find(path, first.files) is not None
     assert [one.name for one in (cache / "sources").iterdir()] == [first.path.parent.name]
 

@@ -52,6 +52,16 @@ def test_two_models_load_at_the_same_time(start: Starter, adders: Adders, fake: 
     assert running.client.is_server_ready()
 
 
+@pytest.mark.usefixtures("two_at_a_time")
+def test_models_of_one_file_load_at_the_same_time(start: Starter, adders: Adders) -> None:
+    adders.write("m.onnx", 1)
+    names = ("a", "b", "c", "d")
+
+    running = start("".join(f"- {{name: {name}, path: m.onnx, engine: native}}\n" for name in names))
+
+    assert [adders.ask(running.client, model=name) for name in names] == [1] * len(names)
+
+
 @pytest.mark.usefixtures("one_at_a_time")
 def test_small_models_load_first(start: Starter, adders: Adders, fake: FakeExecutable) -> None:
     loaded: list[str] = []

@@ -16,6 +16,7 @@ import logging
 import os
 import pathlib
 import shutil
+import time
 import uuid
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -63,7 +64,8 @@ class SourceCopy:
         descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._close = weakref.finalize(self, os.close, descriptor)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-        os.utime(path)  # raises where it was removed meanwhile
+        written_ns = path.stat().st_mtime_ns  # others hold it, and look whether it changed
+        os.utime(path, ns=(time.time_ns(), written_ns))  # raises where it was removed meanwhile
 
     def close(self) -> None:
         """Let go of it."""
@@ -262,7 +264,7 @@ def _digest(files: Mapping[str, str]) -> str:
 
 
 def _last_use(copy: pathlib.Path) -> float:
-    return max((file.stat().st_mtime for file in copy.iterdir()), default=0.0)
+    return max((file.stat().st_atime for file in copy.iterdir()), default=0.0)
 
 
 def _size(copy: pathlib.Path) -> int:
