@@ -52,7 +52,7 @@ def test_the_copy_used_longest_ago_makes_room_unless_somebody_holds_it(
     copies.take(write(tmp_path, "old"), [], None).close()
     for second, name in enumerate(("held", "old")):
         (file,) = (cache / "sources").rglob(f"{name}.onnx")
-        os.utime(file, (second, second))
+        os.utime(file.parent, (second, second))
 
     copies.take(write(tmp_path, "new"), [], None).close()
 

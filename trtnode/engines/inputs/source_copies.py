@@ -16,7 +16,6 @@ import logging
 import os
 import pathlib
 import shutil
-import time
 import uuid
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -64,8 +63,8 @@ class SourceCopy:
         descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._close = weakref.finalize(self, os.close, descriptor)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-        written_ns = path.stat().st_mtime_ns  # others hold it, and look whether it changed
-        os.utime(path, ns=(time.time_ns(), written_ns))  # raises where it was removed meanwhile
+        path.stat()  # raises where it was removed meanwhile
+        os.utime(path.parent)  # its last use; the file keeps its time, at which others look that hold it
 
     def close(self) -> None:
         """Let go of it."""
@@ -158,7 +157,7 @@ class SourceCopies:
         try:
             self._folder.mkdir(PRIVATE, parents=True, exist_ok=True)
             engines = sum(file.stat().st_size for file in self._folder.parent.glob("*.engine"))
-            copies = [(_last_use(copy), copy, _size(copy)) for copy in self._folder.iterdir()]
+            copies = [(copy.stat().st_mtime, copy, _size(copy)) for copy in self._folder.iterdir()]
         except OSError:
             return False
         free = self._max_bytes - engines - sum(one for *_, one in copies)
@@ -261,10 +260,6 @@ def _transfer(read: BinaryIO, write: BinaryIO) -> None:
 def _digest(files: Mapping[str, str]) -> str:
     text = "".join(f"{name}\0{digest}\n" for name, digest in sorted(files.items()))
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _last_use(copy: pathlib.Path) -> float:
-    return max((file.stat().st_atime for file in copy.iterdir()), default=0.0)
 
 
 def _size(copy: pathlib.Path) -> int:
