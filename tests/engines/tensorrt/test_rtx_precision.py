@@ -151,10 +151,10 @@ def test_nodes_of_several_precisions_share_an_engine(
 ) -> None:
     named = "g (float[2,64] x) => (float[2,8] y) { [first] a = MatMul(x, w) b = Relu(a) [second] y = MatMul(b, v) }"
     example = Example.of(named, workshop.folder, w=(64, 32), v=(32, 8))
-    wish = precision_options(precision, rule, calibration=example.data, min_cosine=0.5)
+    plan = precision_options(precision, rule, calibration=example.data, min_cosine=0.5)
 
     compiled = workshop.compile(
-        workshop.write(example.proto), engine="tensorrt-rtx", build=asked("sm89"), precision=wish
+        workshop.write(example.proto), engine="tensorrt-rtx", build=asked("sm89"), precision=plan
     )
 
     found = envelope(compiled)
@@ -188,8 +188,8 @@ def test_bfloat16_is_computed_in_a_model_of_an_opset_that_has_none(opset: int, w
     model = parse(images, opset=opset, ir_version=8, w=weights)
     del model.graph.value_info[:]
 
-    wish = precision_options("bf16", calibration=Calibration())
-    compiled = workshop.compile(workshop.write(model), engine="tensorrt-rtx", precision=wish)
+    plan = precision_options("bf16", calibration=Calibration())
+    compiled = workshop.compile(workshop.write(model), engine="tensorrt-rtx", precision=plan)
 
     figures = compiled.report.as_json()["precision"]["figures"]
     assert compiled.precision_effective == "bf16"
@@ -296,12 +296,12 @@ def test_one_calibration_table_serves_all_three_libraries(
 ) -> None:
     table = workshop.folder / "ranges.json"
     assert main(["calibrate", str(pair), "--data", str(vectors.data), "-o", str(table)]) == 0
-    wish = precision_options("int8", calibration=Calibration(ranges=table), min_cosine=0.5)
+    plan = precision_options("int8", calibration=Calibration(ranges=table), min_cosine=0.5)
 
-    envelopes = [envelope(workshop.compile(pair, engine=name, precision=wish)) for name in ("openvino", "tensorrt-rtx")]
+    envelopes = [envelope(workshop.compile(pair, engine=name, precision=plan)) for name in ("openvino", "tensorrt-rtx")]
     simulate()
     in_process = InProcessWorker()
-    envelopes.append(envelope(workshop.compile(pair, engine="tensorrt", precision=wish, worker=in_process)))
+    envelopes.append(envelope(workshop.compile(pair, engine="tensorrt", precision=plan, worker=in_process)))
 
     assert [one["backend"] for one in envelopes] == ["openvino", "tensorrt-rtx", "tensorrt"]
     assert {one["precision_effective"] for one in envelopes} == {"int8"}
