@@ -10,7 +10,7 @@ from typing import Any
 
 from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.build.jobs import CHECKING, ENGINE_S, ROOM
-from trtnode.engines.build.native_runs import NativeRun, NativeRuns, SampledModel, forget_runs, kept_runs, run_natively
+from trtnode.engines.build.native_runs import NativeRun, NativeRuns, SampledModel, kept_runs, run_natively
 from trtnode.engines.build.tolerance import accumulates_quantized, find_difference
 from trtnode.engines.errors import EMPTY_TENSOR, EngineError
 from trtnode.engines.inputs.samples import Feeds, find_samples
@@ -30,7 +30,7 @@ def check_compiled(
         compiled: The file.
         source: The model that it was compiled from. Where its runs were kept, they are not repeated.
         engines: Compare with engines, too.
-        vary: Do so on varied samples as well.
+        vary: Do so on all samples. One shows that the file is whole if its engines have answered the others before.
 
     Returns:
         None if all agree, else a sentence.
@@ -40,11 +40,12 @@ def check_compiled(
     runs = kept_runs(source) or run_natively(native.open, source, vary=engines and vary, scales=False)
     give_back_free_pages()
     report(Progress(CHECKING, 0, 1, max(ENGINE_S, ROOM * (time.monotonic() - began))))
+    if not vary:
+        runs = NativeRuns(usual=runs.usual[:1])
     problem = _problem_of_plain(compiled, native, runs.usual)  # the same library runs the same nodes
     give_back_free_pages()
-    problem = problem or (_problem_of_engines(compiled, native, runs, vary=vary) if engines else None)
+    problem = problem or (_problem_of_engines(compiled, native, runs) if engines else None)
     report(Progress(CHECKING, 1, 1))
-    forget_runs()
     return problem
 
 
@@ -77,9 +78,9 @@ def _problem_of_plain(compiled: pathlib.Path, source: _Source, runs: Sequence[Na
         return str(error)
 
 
-def _problem_of_engines(compiled: pathlib.Path, source: _Source, runs: NativeRuns, *, vary: bool) -> str | None:
+def _problem_of_engines(compiled: pathlib.Path, source: _Source, runs: NativeRuns) -> str | None:
     fallbacks: list[str] = []
-    varied = [one for one in runs.varied if vary and not one.scaled]
+    varied = [one for one in runs.varied if not one.scaled]
     try:
         executable = open_executable(load_model(compiled), compiled, folder=compiled.parent)
         if not executable.facts.segments:

@@ -73,7 +73,8 @@ def best_block(matrix: np.ndarray, whole: int = 0) -> int | None:
         matrix: The weights, [rows, columns].
         whole: A number of rows that blocks must divide; 0 for all of them.
     """
-    if matrix.size < LEAST_VALUES or not np.isfinite(matrix).all():
+    largest_gain = DENSE_COST / max((1 - sparsity(matrix)) * min(BLOCK_COSTS.values()), 1e-3)
+    if matrix.size < LEAST_VALUES or largest_gain <= 1 or not np.isfinite(matrix).all():
         return None
     fitting = [block for block in BLOCK_COSTS if whole % block == 0]
     gains = {block: gain for block in fitting if (gain := expected_gain(matrix, block)) is not None}

@@ -16,7 +16,9 @@ import numpy as np
 
 from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.backends.protocols import Engine
-from trtnode.engines.inputs.samples import Feeds, Remembering, find_generated, find_samples, one_step
+from trtnode.engines.build.file_check import AsRunner
+from trtnode.engines.build.native_runs import forget_runs
+from trtnode.engines.inputs.samples import Feeds, Remembering, Runner, find_generated, find_samples, one_step
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.process_memory import give_back_free_pages
 from trtnode.engines.runtime.buffers import input_buffer
@@ -113,10 +115,11 @@ def measure_native(subject: Subject) -> float | None:
     Raises:
         EngineError: It fails on these inputs.
     """
-    feeds = _first_sample(subject)
+    native = _open_candidate(subject, ())
+    feeds = _first_sample(subject, AsRunner(native))
     if feeds is None:
         return None
-    call = functools.partial(_open_candidate(subject, ()).run, feeds)
+    call = functools.partial(native.run, feeds)
     seconds = _estimate(call, BRIEF_TURN_S, once=True)
     if seconds > QUICK_TURN_S:
         return 1e3 * seconds
@@ -137,7 +140,7 @@ def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, li
         EngineError: Something fails on these inputs.
     """
     began = time.monotonic()
-    feeds = _first_sample(subject)
+    feeds = _first_sample(subject, NativeSession(subject.source, name=str(subject.source)))
     if feeds is None:
         return None
     graph = view_with_engines(load_model(subject.compiled))
@@ -176,11 +179,15 @@ def measure_candidates(subject: Subject, kept: Mapping[str, Sequence[str]], seco
         EngineError: Something fails on these inputs.
     """
     began = time.monotonic()
-    feeds = _first_sample(subject)
+    forget_runs()
+    native = _open_candidate(subject, ())
+    feeds = _first_sample(subject, AsRunner(native))
     if feeds is None:
         return None
+    executables = {name: native for name, segments in kept.items() if not segments}
+    del native
     give_back_free_pages()
-    executables = {name: _open_candidate(subject, segments) for name, segments in kept.items()}
+    executables = {name: executables.get(name) or _open_candidate(subject, segments) for name, segments in kept.items()}
     calls = {name: functools.partial(executable.run, feeds) for name, executable in executables.items()}
     return time_briefly(calls, max(LEAST_SHARE * seconds, seconds - (time.monotonic() - began)))
 
@@ -199,7 +206,7 @@ def measure_files(subject: Subject, files: Mapping[str, pathlib.Path], seconds: 
     Raises:
         EngineError: Something fails on these inputs.
     """
-    feeds = _first_sample(subject)
+    feeds = _first_sample(subject, NativeSession(subject.source, name=str(subject.source)))
     if feeds is None:
         return None
     opened = {name: _open(path, subject) for name, path in files.items()}
@@ -250,9 +257,9 @@ def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = 
     return open_executable(load_model(path), path, folder=path.parent, only=only, run=run)
 
 
-def _first_sample(subject: Subject) -> Feeds | None:
+def _first_sample(subject: Subject, runner: Runner) -> Feeds | None:
     """Find inputs of likely sizes: one row, of a decoder one step, and large where nothing is known."""
-    session = Remembering(NativeSession(subject.source, name=str(subject.source)))
+    session = Remembering(runner)
     if subject.given is not None:
         return find_samples(session, subject.inputs, subject.given)[0]
     for inputs in (_with_one_row(subject.inputs), subject.inputs):
