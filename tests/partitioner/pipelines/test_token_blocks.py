@@ -69,7 +69,7 @@ def pooled(by: str, x: np.ndarray, mask: np.ndarray) -> np.ndarray:
             return np.asarray(tokens.sum(0) / max(len(tokens), 1e-9))
         case "mean_sqrt_len":
             return np.asarray(tokens.sum(0) / math.sqrt(len(tokens)))
-    weights = np.arange(1, len(mask) + 1) * mask
+    weights = mask.cumsum() * mask
     return np.asarray((x * weights[:, np.newaxis]).sum(0) / weights.sum())
 
 

@@ -55,22 +55,19 @@ class Pool(_Block):
         """See ``Block``."""
         if len(tensor.shape) != 3:
             raise BlockError(f"takes vectors of tokens, [batch, tokens, size], but gets {listed(tensor.shape)}")
-        hidden, mask = write.cast(tensor.value, FLOAT), self._mask(tensor, write)
-        pooled = [_max(hidden, mask, write) if by == "max" else _sum(by, hidden, mask, write) for by in self.by]
+        hidden, attended = write.cast(tensor.value, FLOAT), _mask(MASK, tensor, write)
+        mask = attended
+        if not self.include_prompt:
+            mask = write.node("Mul", [mask, _mask(POOLING_MASK, tensor, write)], FLOAT, Tensor(mask).shape)
+        pooled = [
+            _max(hidden, mask, write) if by == "max" else _sum(by, hidden, _weights(by, mask, attended, write), write)
+            for by in self.by
+        ]
         if len(pooled) == 1:
             return (Tensor(pooled[0]),)
         rows, _, size = tensor.shape
         whole = size * len(pooled) if isinstance(size, int) else None
         return (Tensor(write.node("Concat", pooled, FLOAT, (rows, whole), axis=1)),)
-
-    def _mask(self, tensor: Tensor, write: NodeWriter) -> ir.Value:
-        """Return the mask as float32[batch, 1, tokens]."""
-        rows, tokens, _ = tensor.shape
-        mask = write.cast(write.model_input(MASK, INT64, (rows, tokens)), FLOAT)
-        if not self.include_prompt:
-            counted = write.cast(write.model_input(POOLING_MASK, INT64, (rows, tokens)), FLOAT)
-            mask = write.node("Mul", [mask, counted], FLOAT, (rows, tokens))
-        return write.node("Unsqueeze", [mask, _axis(write, 1)], FLOAT, (rows, 1, tokens))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -136,23 +133,33 @@ class UnitLength(_Block):
         return (Tensor(write.node("Div", [value, length], FLOAT, shape)),)
 
 
-def _sum(by: Pooling, hidden: ir.Value, mask: ir.Value, write: NodeWriter) -> ir.Value:
-    """Return the weighted sum of vectors, float32[batch, size]."""
-    rows, tokens, size = Tensor(hidden).shape
-    match by:
-        case "cls" | "lasttoken":
-            count = _count(mask, write, backwards=by == "lasttoken")
-            first = write.node("Equal", [count, _number(write, "one", 1)], ir.DataType.BOOL, (rows, 1, tokens))
-            mask = write.node("Mul", [mask, write.cast(first, FLOAT)], FLOAT, (rows, 1, tokens))
-        case "weightedmean":
-            zeros = write.node("Mul", [mask, _number(write, "zero", 0)], FLOAT, (rows, 1, tokens))
-            ones = write.node("Add", [zeros, _number(write, "one", 1)], FLOAT, (rows, 1, tokens))
-            mask = write.node("Mul", [mask, _count(ones, write)], FLOAT, (rows, 1, tokens))
-    product = write.node("MatMul", [mask, hidden], FLOAT, (rows, 1, size))
+def _mask(name: str, tensor: Tensor, write: NodeWriter) -> ir.Value:
+    """Return a mask as float32[batch, 1, tokens]."""
+    rows, tokens, _ = tensor.shape
+    mask = write.cast(write.model_input(name, INT64, (rows, tokens)), FLOAT)
+    return write.node("Unsqueeze", [mask, _axis(write, 1)], FLOAT, (rows, 1, tokens))
+
+
+def _weights(by: Pooling, mask: ir.Value, attended: ir.Value, write: NodeWriter) -> ir.Value:
+    """Return the weight of each token: 0 outside the mask. Places count from the first token that is attended to."""
+    shape = Tensor(mask).shape
+    if by == "weightedmean":
+        return write.node("Mul", [mask, _count(attended, write)], FLOAT, shape)
+    if by not in ("cls", "lasttoken"):
+        return mask
+    count = _count(mask, write, backwards=by == "lasttoken")
+    chosen = write.node("Equal", [count, _number(write, "one", 1)], ir.DataType.BOOL, shape)
+    return write.node("Mul", [mask, write.cast(chosen, FLOAT)], FLOAT, shape)
+
+
+def _sum(by: Pooling, hidden: ir.Value, weights: ir.Value, write: NodeWriter) -> ir.Value:
+    """Return the weighted sum of vectors, or their mean, float32[batch, size]."""
+    rows, _, size = Tensor(hidden).shape
+    product = write.node("MatMul", [weights, hidden], FLOAT, (rows, 1, size))
     vector = write.node("Squeeze", [product, _axis(write, 1)], FLOAT, (rows, size))
     if by in ("cls", "lasttoken"):
         return vector
-    weight = write.node("Squeeze", [_total(mask, (rows, 1, 1), write), _axis(write, 1)], FLOAT, (rows, 1))
+    weight = write.node("Squeeze", [_total(weights, (rows, 1, 1), write), _axis(write, 1)], FLOAT, (rows, 1))
     weight = write.node("Max", [weight, _number(write, "least", 1e-9)], FLOAT, (rows, 1))
     if by == "mean_sqrt_len":
         weight = write.node("Sqrt", [weight], FLOAT, (rows, 1))

@@ -248,7 +248,7 @@ class _Reader:
 
     def _scores(self) -> Iterator[PostprocessConfig]:
         """Yield what follows the logits of a cross-encoder or classifier."""
-        for one in (self._modules or ())[1:]:
+        for one in self._later_modules():
             raise one.fault("[1].type", "stands behind the logits, which isn't followed")
         logits = next((spec.name for spec in self._outputs if spec.name == "logits"), self._outputs[0].name)
         yield PostprocessConfig(keep=(logits,))
@@ -261,8 +261,10 @@ class _Reader:
             yield PostprocessConfig(activation=name)
 
     def _activation_of_scores(self) -> str | None:
+        """Return the function that a cross-encoder names, in the file of one release or another."""
         section = JsonFile(self._config.path, self._config.get("sentence_transformers", dict) or {})
-        return section.get("activation_fn", str) or self._config.get("sbert_ce_default_activation_function", str)
+        named = self._sentence.get("activation_fn", str) or section.get("activation_fn", str)
+        return named or self._config.get("sbert_ce_default_activation_function", str)
 
     def _labels(self) -> int:
         return len(list(self._names()))

@@ -72,6 +72,9 @@ class Tokenizer:
             library = tokenizers.Tokenizer.from_buffer(content)
             pad = _pad_id(library, config)
             library.no_padding()
+            if config.lower:
+                own = [] if library.normalizer is None else [library.normalizer]
+                library.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Lowercase(), *own])
             longest = min(config.max_length, length or config.max_length)
             library.enable_truncation(longest, strategy="longest_first", direction=config.truncation_side)
         except OSError as error:
@@ -106,8 +109,6 @@ class Tokenizer:
             raise InvalidRequestError(f"{label}: the texts of the request have {count} characters; together {most}")
         if prompt:
             given = [(prompt + one[0], *one[1:]) if self.config.pair else prompt + one for one in given]
-        if self.config.lower:
-            given = [tuple(map(str.lower, one)) if self.config.pair else one.lower() for one in given]
         try:
             encoded = self._library.encode_batch_fast(given)
         except Exception as error:  # the library raises nothing more special
@@ -118,7 +119,7 @@ class Tokenizer:
 
     def _prompt_tokens(self, prompt: str) -> int:
         """Return how many tokens of each text are those of its prompt, with the special ones before them."""
-        encoded = self._library.encode(prompt.lower() if self.config.lower else prompt)
+        encoded = self._library.encode(prompt)
         return len(encoded.ids) - (encoded.special_tokens_mask[-1] if encoded.ids else 0)
 
     def encode_ids(self, label: str, ids: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
