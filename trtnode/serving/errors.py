@@ -108,6 +108,15 @@ class LabelFileError(ServingError):
         super().__init__(f"Model {model!r}: its label_filename {str(file)!r} can't be read: {problem}. Put it there.")
 
 
+class TextModelError(ServingError):
+    """A file of a model of text can't be used, or doesn't fit the others."""
+
+    def __init__(self, file: pathlib.Path, problem: str) -> None:
+        super().__init__(f"{file}: {problem}.")
+        self.file = file
+        self.problem = problem
+
+
 class InvalidOutputError(ServingError):
     """An executable gave another type than it declares."""
 

@@ -68,7 +68,7 @@ def faults(folder: pathlib.Path, models: str) -> str:
         pytest.param("preprocess: [{normalise: {}}]", "preprocess[0].normalise: unknown key; did you mean 'normalize'?",
                      id="unknown-block"),
         pytest.param("preprocess: [{softmax: {}}]",
-                     "preprocess[0].softmax: unknown key; known here: tensor, decode, input, tiles, resize, "
+                     "preprocess[0].softmax: unknown key; known here: tensor, tokenize, decode, input, tiles, resize, "
                      "center_crop, color_order, layout, normalize, cast.", id="block-of-the-other-side"),
         pytest.param("preprocess: [{resize: [8]}]", "preprocess[0].resize[1]: is missing; add it", id="one-size"),
         pytest.param("preprocess: [{resize: [8, 6, 3]}]",
@@ -82,10 +82,11 @@ def faults(folder: pathlib.Path, models: str) -> str:
         pytest.param("preprocess: [{normalize: {mean: []}}]",
                      "preprocess[0].normalize.mean: should have at least 1 values, not 0", id="no-mean"),
         pytest.param("preprocess: [{layout: nchw, cast: float32}]",
-                     "preprocess[0]: should have one key with a value that says what it does (decode, input, tiles, "
-                     "resize, center_crop, color_order, layout, normalize, cast)", id="two-blocks"),
+                     "preprocess[0]: should have one key with a value that says what it does (tokenize, decode, input, "
+                     "tiles, resize, center_crop, color_order, layout, normalize, cast)", id="two-blocks"),
         pytest.param("postprocess: [{}]",
-                     "postprocess[0]: should have one key with a value that says what it does (softmax, top_k, cast)",
+                     "postprocess[0]: should have one key with a value that says what it does (keep, pool, "
+                     "dense, activation, l2_normalize, softmax, top_k, cast)",
                      id="no-block"),
         pytest.param("preprocess: [3]", "preprocess[0]: should be a path, not 3", id="no-path"),
         pytest.param("preprocess: [gone.onnx]",

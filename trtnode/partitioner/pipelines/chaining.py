@@ -41,6 +41,17 @@ class Source:
     layout: Layout = "nhwc"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Keep:
+    """A choice behind the model: the first of several tensors that it has stays, all others are left out.
+
+    Attributes:
+        tensors: Their names.
+    """
+
+    tensors: tuple[str, ...]
+
+
 Named = tuple[str, ir.Value]
 """A value with its name among the stages."""
 
@@ -57,13 +68,13 @@ class Stage:
 
     Attributes:
         place: Path in the configuration, for messages.
-        step: A block, a source, or the path of an ONNX file.
+        step: A block, a source, a choice, or the path of an ONNX file.
         tensor: Tensor of a block or source: an input of the model before it, an output behind it.
             None if there is only one.
     """
 
     place: KeyPath
-    step: Block | Source | pathlib.Path
+    step: Block | Source | Keep | pathlib.Path
     tensor: str | None = None
 
 
@@ -92,7 +103,7 @@ def chain_stages(model: pathlib.Path, before: Sequence[Stage], after: Sequence[S
     stages = (*before, *after)
     main = load_stage(model, PATH)
     files = {stage: load_stage(stage.step, stage.place) for stage in stages if isinstance(stage.step, pathlib.Path)}
-    oldest = [stage.step.opset for stage in stages if not isinstance(stage.step, Source | pathlib.Path)]
+    oldest = [stage.step.opset for stage in stages if isinstance(stage.step, Block)]
     opset = max(OLDEST_OPSET, *oldest, *map(opset_of, (main, *files.values())))
     chain = _Chain(at_opset(main, opset, PATH))
     files = {stage: at_opset(file, opset, stage.place) for stage, file in files.items()}
@@ -136,13 +147,16 @@ class _Chain:
         if model is not None:
             self._add_model(model, stage.place)
             return
+        if isinstance(stage.step, Keep):
+            self._keep(stage.step.tensors, stage.place)
+            return
         name = _chosen(stage, list(names))
         if isinstance(stage.step, Source):
             self._open(name, stage.step, stage.place)
             return
         if name not in self.tensors:
             self._open(name, DEFAULT_SOURCE, stage.place)
-        assert not isinstance(stage.step, pathlib.Path)
+        assert isinstance(stage.step, Block)
         self._apply(stage.step, name, stage.place)
 
     def enter(self, place: KeyPath) -> None:
@@ -189,7 +203,7 @@ class _Chain:
 
     def _apply(self, block: Block, name: str, place: KeyPath) -> None:
         try:
-            results = block.apply(self.tensors[name], NodeWriter(self._graph, prefix_of(place)))
+            results = block.apply(self.tensors[name], NodeWriter(self._graph, prefix_of(place), self._inputs))
         except BlockError as error:
             raise PipelineError(place, str(error)) from None
         if not block.names:
@@ -197,6 +211,13 @@ class _Chain:
             return
         del self.tensors[name]
         self._give(list(zip(block.names, (tensor.value for tensor in results), strict=True)), place)
+
+    def _keep(self, names: Sequence[str], place: KeyPath) -> None:
+        """Leave out all tensors but the first of those that are named."""
+        found = next((name for name in names if name in self.tensors), None)
+        if found is None:
+            raise PipelineError(place, f"there is no tensor {_quoted(names)} here, only {_quoted(self.tensors)}")
+        self.tensors = {found: self.tensors[found]}
 
     def _add_model(self, model: ir.Model, place: KeyPath) -> None:
         graph = model.graph

@@ -61,9 +61,16 @@ class Tensor:
 class NodeWriter:
     """Adds the nodes and constants of one stage to a graph. Their names begin with the stage's prefix."""
 
-    def __init__(self, graph: ir.Graph, prefix: str) -> None:
+    def __init__(self, graph: ir.Graph, prefix: str, inputs: dict[str, ir.Value] | None = None) -> None:
         self._graph = graph
         self._prefix = prefix
+        self._inputs = {} if inputs is None else inputs
+
+    def model_input(self, name: str, dtype: ir.DataType, shape: Sequence[Dimension]) -> ir.Value:
+        """Return the input of the whole pipeline that has this name; a new one where there is none."""
+        if name not in self._inputs:
+            self._inputs[name] = ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(shape))
+        return self._inputs[name]
 
     def node(
         self,
@@ -86,7 +93,7 @@ class NodeWriter:
         **attributes: Any,
     ) -> tuple[ir.Value, ...]:
         """Add a node and return its outputs, each with an element type and a shape."""
-        name = f"{self._prefix}/{op_type}"
+        name = new_names(self._graph)(f"{self._prefix}/{op_type}")
         outputs = [
             ir.Value(
                 name=new_names(self._graph)(f"{name}:{index}"),

@@ -17,7 +17,12 @@ LAST_PORT = 65535
 
 def _configure_serve(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("model", nargs="?", type=pathlib.Path, help="an ONNX file, or a folder of version folders")
+    what.add_argument(
+        "model",
+        nargs="?",
+        type=pathlib.Path,
+        help="an ONNX file, or a folder: of versions, or of a model of text",
+    )
     parser.add_argument(
         "--config",
         type=pathlib.Path,

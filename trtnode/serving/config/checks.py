@@ -44,7 +44,10 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
             place, text = problem
             yield ("models", index, *place), text
             continue
-        fault = pipeline_problem(model) if model.has_pipeline and find_files(model) else None
+        if model.text is not None:
+            for key, text in model.text.problems():
+                yield ("models", index, "text", key), text
+        fault = pipeline_problem(model) if find_files(model) else None
         if fault is not None:
             yield ("models", index, *fault.place), fault.problem
 

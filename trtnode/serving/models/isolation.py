@@ -49,8 +49,10 @@ from trtnode.serving.threads.caller import when_caller_leaves
 
 MIB = 2**20
 
-UNRELATED_KEYS = frozenset({"name", "path", "versions", "required", "scaling", "latency_target_ms"})
-"""Keys of a model's section that don't decide what becomes of its file."""
+UNRELATED_KEYS = frozenset(
+    {"name", "path", "versions", "required", "scaling", "latency_target_ms", "preprocess", "text"}
+)
+"""Keys of a model's section that don't decide what becomes of its file; of preprocess, only tokenizing is left here."""
 
 KEPT_SHARE = 0.5
 """Share of the cache, in use or not, beyond which no compiled files are kept beside their engines."""

@@ -29,6 +29,7 @@ from trtnode.serving.protocol.request_cache import RequestCache
 from trtnode.serving.protocol.wire_signature import WireSignature, WireTensor
 from trtnode.serving.schema.model import BatchingConfig, ModelConfig
 from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
+from trtnode.serving.text.text_model import TextModel, text_model
 from trtnode.serving.threads.cpu_affinity import placed
 from trtnode.serving.triton.conversion import triton_config
 from trtnode.serving.triton.wire import Reshapes, as_clients_see
@@ -47,6 +48,7 @@ class LoadedModel:
         cache: Reads its requests and writes its responses.
         all_outputs: The outputs of a request that asks for all; None where the executable has more.
         images: Decodes encoded images, by input.
+        text: Tokenizes texts; None if it takes none.
         reshapes: Between the shapes that clients see and those of the model; None where they are the same.
     """
 
@@ -56,6 +58,7 @@ class LoadedModel:
     cache: RequestCache
     all_outputs: Sequence[WireTensor] | None
     images: Mapping[str, ImageDecoder]
+    text: TextModel | None
     reshapes: Reshapes | None
 
     @property
@@ -63,12 +66,14 @@ class LoadedModel:
         """The configuration of batching; None if requests run one by one."""
         return self.config.batching if isinstance(self.runner, DynamicBatcher) else None
 
-    def decode_images(self, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Return the arrays of a request with its encoded images decoded.
+    def decode(self, feeds: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Return the arrays of a request with its encoded images decoded, and its texts tokenized.
 
         Raises:
-            InvalidRequestError: An image is damaged, too large, or of another size than others.
+            InvalidRequestError: An image is damaged, too large, or of another size than others; or a text is at fault.
         """
+        if self.text is not None:
+            return self.text.tokenized(self.cache.signature.inputs[self.text.text_input].label, feeds)
         if not self.images:
             return feeds
         inputs = self.cache.signature.inputs
@@ -146,9 +151,10 @@ class ModelOpener:
         if config.interface is None:
             log_unlisted(signature, executable.inputs, executable.outputs)
         images = image_decoders(config, executable.inputs[0].name) if config.preprocess and executable.inputs else {}
+        text = text_model(config, executable.inputs, executable.outputs)
         lengths = self._unlike_lengths(executable, signature)
-        # Requests fit the signature once they are read; only what images were decoded to is checked again.
-        run: Run = placed(executable.run if images else executable.run_checked)
+        # Requests fit the signature once they are read; only what images and texts became is checked again.
+        run: Run = placed(executable.run if images or text else executable.run_checked)
         runner = self._runner(executable, signature, run if lengths is None else lengths.padding(run), lengths)
         batching = config.batching if isinstance(runner, DynamicBatcher) else None
         warm_up(executable, signature, config, batching)
@@ -157,6 +163,8 @@ class ModelOpener:
         self._finish(executable)
         variant = answering_variant(executable.facts)
         wire = dataclasses.replace(seen, message_bytes=self.message_bytes).taking_images(images)
+        if text is not None:
+            wire = wire.taking_texts(text.text_input, text.tokenizer.inputs, pairs=text.tokenizer.config.pair)
         return LoadedModel(
             config=config.of_variant(next(v for v in config.variants if v.label == variant)) if variant else config,
             executable=executable,
@@ -164,6 +172,7 @@ class ModelOpener:
             cache=RequestCache(wire, self.version, variant=variant, is_batched=batching is not None),
             all_outputs=seen.outputs if len(signature.outputs) == len(executable.outputs) else None,
             images=images,
+            text=text,
             reshapes=Reshapes.of(triton_config(config)),
         )
 

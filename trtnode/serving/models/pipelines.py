@@ -12,17 +12,23 @@ import onnx_ir
 
 from trtnode.partitioner.compiled.trtnode import embed_engines
 from trtnode.partitioner.errors import PartitionError, PipelineError
-from trtnode.partitioner.graph.view import Graph
+from trtnode.partitioner.graph.view import Graph, TensorSpec
+from trtnode.partitioner.model.loading import load_model
 from trtnode.partitioner.model.regular_files import read_regular
-from trtnode.partitioner.pipelines import blocks
-from trtnode.partitioner.pipelines.chaining import DEFAULT_SOURCE, Source, Stage, chain_stages
+from trtnode.partitioner.pipelines import blocks, token_blocks
+from trtnode.partitioner.pipelines.chaining import DEFAULT_SOURCE, Keep, Source, Stage, chain_stages
 from trtnode.partitioner.pipelines.node_writer import Layout
 from trtnode.partitioner.pipelines.stage_models import KeyPath
+from trtnode.serving.errors import TextModelError
 from trtnode.serving.models import image_decoder
 from trtnode.serving.models.image_decoder import ImageDecoder
 from trtnode.serving.models.version_files import choose_versions, find_files
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.pipeline import PostprocessConfig, PreprocessConfig, TilesConfig
+from trtnode.serving.schema.text import TokenizeConfig
+from trtnode.serving.text.dense_weights import dense_block
+from trtnode.serving.text.sentence_folder import as_folder_says
+from trtnode.serving.text.tokenizer import MISSING
 
 
 def chain_model(model: ModelConfig) -> onnx.ModelProto:
@@ -35,14 +41,30 @@ def chain_model(model: ModelConfig) -> onnx.ModelProto:
     return embed_engines(Graph.of(_chained(model, model.path)), (), {})
 
 
+def with_folder(model: ModelConfig) -> tuple[ModelConfig, list[str]]:
+    """Return the configuration of a version with what its folder says, and lines about that; none of a plain file.
+
+    Raises:
+        TextModelError: The folder says what can't be followed.
+        PartitionError: The model can't be read.
+    """
+    if model.file is None:
+        return model, []
+    return as_folder_says(model, [TensorSpec.of(value) for value in load_model(model.path).graph.outputs])
+
+
 def pipeline_problem(model: ModelConfig) -> PipelineError | None:
     """Return what is wrong with the pipeline around some version of a model; None if all fit or can't be read."""
-    files = choose_versions(model, find_files(model)).values()
-    for path in (path for file in files for path in file.variants or (file.path,)):
+    for file in choose_versions(model, find_files(model)).values():
         try:
-            _chained(model, path)
+            whole, _ = with_folder(file.configured(model))
+            for path in file.variants or (file.path,):
+                if whole.preprocess or whole.postprocess:
+                    _chained(whole, path)
+        except TextModelError as error:
+            return PipelineError(("path",), str(error).removesuffix("."))
         except PipelineError as error:
-            return error
+            return error if file.file is None else PipelineError(("path",), f"{model.path}: {error}")
         except PartitionError:
             continue  # the model itself is at fault, which its load reports
     return None
@@ -121,14 +143,26 @@ def _tiled(model: ModelConfig, before: list[Stage]) -> list[Stage]:
 
 def _stages(model: ModelConfig, key: str) -> Iterator[Stage]:
     for index, stage in enumerate(getattr(model, key)):
-        if isinstance(stage, pathlib.Path):
+        if isinstance(stage, PreprocessConfig) and stage.tokenize is not None:
+            _check_tokenizing(stage.tokenize, (key, index, "tokenize"))
+        elif isinstance(stage, pathlib.Path):
             yield Stage(place=(key, index), step=stage)
         else:
             place = (key, index, stage.kind)
             yield Stage(place=place, step=_step(stage, place), tensor=stage.tensor)
 
 
-def _step(stage: PreprocessConfig | PostprocessConfig, place: KeyPath) -> blocks.Block | Source:
+def _check_tokenizing(setting: TokenizeConfig, place: KeyPath) -> None:
+    """Refuse a stage of which no node is made, since it runs before requests are batched."""
+    if place[1] != 0:
+        raise PipelineError(place, "should be the first stage; move it there")
+    if MISSING:
+        raise PipelineError(place, MISSING)
+    if not setting.file.is_file():
+        raise PipelineError((*place, "file"), f"there is no file {setting.file}; correct the path")
+
+
+def _step(stage: PreprocessConfig | PostprocessConfig, place: KeyPath) -> blocks.Block | Source | Keep:
     setting = getattr(stage, stage.kind)
     match stage.kind:
         case "decode":
@@ -152,6 +186,16 @@ def _step(stage: PreprocessConfig | PostprocessConfig, place: KeyPath) -> blocks
             return blocks.Normalize(setting.scale, setting.mean, setting.std)
         case "cast":
             return blocks.Cast(_element_type(setting))
+        case "keep":
+            return Keep(setting)
+        case "pool":
+            return token_blocks.Pool(setting.ways, setting.include_prompt)
+        case "dense":
+            return dense_block(setting, (*place, "file"))
+        case "activation":
+            return token_blocks.Activate(setting)
+        case "l2_normalize":
+            return token_blocks.UnitLength()
         case "softmax":
             return blocks.Softmax()
         case "top_k":

@@ -20,6 +20,7 @@ from trtnode.partitioner.wording import counted
 from trtnode.serving.errors import ServingError, UnavailableError
 from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.models.loaded_model import LoadedModel, ModelOpener, answering_variant
+from trtnode.serving.models.pipelines import with_folder
 from trtnode.serving.protocol.request_cache import RequestCache
 from trtnode.serving.protocol.wire_signature import MESSAGE_BYTES, WireSignature, WireTensor
 from trtnode.serving.schema.model import OPTIONS, BatchingConfig, ModelConfig
@@ -205,6 +206,7 @@ class Servable:
         started = time.monotonic()
         try:
             before = _resident_bytes()
+            self._read_folder()
             executable = loader(self._config)
             self._loaded = self._opener.open(executable)
             self.facts = executable.facts
@@ -219,6 +221,14 @@ class Servable:
         self.state = State.READY
         spent = time.monotonic() - started
         logger.info("Loaded model %r version %s in %.1f s: %s", self.name, self.version, spent, _summary(self.facts))
+
+    def _read_folder(self) -> None:
+        """Take what the folder of a model of text says into the configuration, and log it."""
+        config, lines = with_folder(self._config)
+        if lines:
+            self._config, self._opener = config, dataclasses.replace(self._opener, config=config)
+        for line in lines:
+            logger.info("Model %r: %s", self.name, line)
 
     def enter(self, user: object) -> bool:
         """Keep the model from being freed until ``leave``; return False if it is retired already.

@@ -7,7 +7,9 @@ import pathlib
 import re
 from collections.abc import Mapping
 
+from trtnode.serving.errors import TextModelError
 from trtnode.serving.schema.model import LatestVersions, ModelConfig
+from trtnode.serving.text.sentence_folder import CONFIG, MODEL_FILES, model_file
 
 ONLY_VERSION = 1
 """The version of a model that is a single file."""
@@ -29,11 +31,13 @@ class VersionFile:
         path: Its ONNX file.
         stamp: Tells whether it, or a file that lies beside it in its version folder, has changed.
         variants: The files of all variants, in the order of the configuration; ``path`` is the first.
+        file: Its place in the folder of a model of text; None for all others.
     """
 
     path: pathlib.Path
     stamp: Stamp
     variants: tuple[pathlib.Path, ...] = ()
+    file: str | None = None
 
     def configured(self, config: ModelConfig) -> ModelConfig:
         """Return the configuration of a model with the files of this version."""
@@ -41,13 +45,13 @@ class VersionFile:
             one.model_copy(update={"path": path, "name": one.label})
             for one, path in zip(config.variants, self.variants, strict=True)
         )
-        return config.model_copy(update={"path": self.path, "variants": variants})
+        return config.model_copy(update={"path": self.path, "variants": variants, "file": self.file})
 
 
 def find_files(config: ModelConfig) -> dict[int, VersionFile]:
     """Return what is on disk of a model by version, in rising order. A version counts if every variant has it."""
     if not config.variants:
-        return find_versions(config.path)
+        return find_versions(config.path) or _text_version(config)
     found = [find_versions(one.path) for one in config.variants]
     return {
         number: VersionFile(
@@ -113,18 +117,50 @@ def _file_problem(config: ModelConfig) -> tuple[str, str] | None:
         problem = f"{path} can't be looked at ({error.strerror}); correct the path, or its folders' permissions"
         return ("path", problem) if required else None
     if not path.is_dir():
+        if config.file is not None:
+            return "file", f"{path} is a single file; leave the key out, or name a folder with {CONFIG}"
         if versions != LatestVersions():
             return "versions", f"{path} is a single file; leave the key out, or name a folder of version folders"
         return None
-    found = find_versions(path)
+    found = find_files(config)
     if isinstance(versions, tuple):
         missing = [str(number) for number in versions if number not in found and required]
         if missing or not versions:
             what = f"no version {', '.join(missing)}" if missing else "to be served in some version"
             return "versions", f"{path} has {what}; it has {', '.join(map(str, found)) or 'none'}"
+    if not found and (path / CONFIG).exists():
+        return _text_problem(config)
     if not found and required:
         return "path", f"{path} has no version folder, such as 1/{DEFAULT_FILE}; add one, or name a file"
     return None
+
+
+def _text_version(config: ModelConfig) -> dict[int, VersionFile]:
+    """Return the only version of the folder of a model of text; nothing of any other folder."""
+    folder = config.path
+    try:
+        name = model_file(folder, config.file) if folder.is_dir() else None
+        if name is None:
+            return {}
+        read = [*folder.glob("*.json"), *folder.glob("*/*.json"), *folder.glob("*/*.safetensors")]
+        stamp = _stamp(sorted({*read, *(folder / name).parent.glob(f"{pathlib.Path(name).name}*")}))
+    except (OSError, TextModelError):
+        return {}
+    return {ONLY_VERSION: VersionFile(folder / name, stamp, file=name)} if stamp else {}
+
+
+def _text_problem(config: ModelConfig) -> tuple[str, str]:
+    """Return the key and the fault of a folder with a config.json in which no ONNX file is found."""
+    folder = config.path
+    try:
+        model_file(folder, config.file)
+    except TextModelError as error:
+        return "path", str(error).removesuffix(".")
+    there = ", ".join(sorted(str(path.relative_to(folder)) for path in folder.rglob("*.onnx"))) or "none"
+    if config.file is not None:
+        return "file", f"there is no {config.file} in {folder}; its ONNX files are {there}"
+    advice = f"export one, or choose with the key file; its ONNX files are {there}"
+    return "path", f"{folder} has {CONFIG}, but no {' or '.join(MODEL_FILES)}; {advice}"
 
 
 def _version_in(folder: pathlib.Path) -> VersionFile | None:

@@ -166,6 +166,14 @@ class WireSignature:
             inputs[name] = dataclasses.replace(inputs[name], datatype=IMAGES, shape=batch)
         return dataclasses.replace(self, inputs=inputs)
 
+    def taking_texts(self, name: str, made: Iterable[str], *, pairs: bool) -> WireSignature:
+        """Return the signature of a model whose inputs ``made`` are made of one input of texts."""
+        others = {key: one for key, one in self.inputs.items() if key not in set(made)}
+        label = f"input {name!r} of model {self.model!r}"
+        inputs = {name: WireTensor(name, BYTES, (-1, 2) if pairs else (-1,), label), **others}
+        required = (self.required & others.keys()) | {name}
+        return dataclasses.replace(self, inputs=inputs, required=required)
+
     def check_counts(self, inputs: int, outputs: int) -> None:
         """Refuse a request of more tensors than the model has, before anything is made of them.
 

@@ -29,7 +29,8 @@ from trtnode.serving.schema.fields import (
     VersionNumber,
 )
 from trtnode.serving.schema.options import section_of
-from trtnode.serving.schema.pipeline import Postprocess, Preprocess
+from trtnode.serving.schema.pipeline import Postprocess, Preprocess, PreprocessConfig
+from trtnode.serving.schema.text import TextConfig
 
 OPTIONS = "options"
 """The field of a model that holds the keys that are options of its compilation."""
@@ -211,7 +212,11 @@ class ModelConfig(Section):
     name: str
     """Its name in requests: letters, digits, '.', '_' and '-'."""
     path: ConfigPath
-    """An ONNX file, one that `trtnode compile` wrote, or a folder with a numbered folder for each version."""
+    """An ONNX file, one that `trtnode compile` wrote, or a folder with a numbered folder for each version, or that of a
+    model of text, with config.json."""
+    file: str | None = None
+    """The ONNX file of a folder as sentence-transformers or optimum saves it, such as onnx/model_O2.onnx; null for
+    model.onnx, or onnx/model.onnx."""
     variants: ListOf[VariantConfig] = ()
     """Files of one interface instead of `path`: the best quality that holds `latency_target_ms` answers."""
     latency_target_ms: Milliseconds | None = None
@@ -250,6 +255,8 @@ class ModelConfig(Section):
     """Building blocks or ONNX files in front of the model, in order."""
     postprocess: Postprocess = ()
     """Building blocks or ONNX files behind the model, in order."""
+    text: TextConfig | None = None
+    """Prompts, task and labels of a model that tokenizes."""
     scaling: ScalingConfig | None = None
     """Replicas on a Ray cluster; only with `--on ray`, which gives a model without this section one replica."""
 
@@ -266,8 +273,10 @@ class ModelConfig(Section):
 
     @property
     def has_pipeline(self) -> bool:
-        """True if a stage stands before or after the model."""
-        return bool(self.preprocess or self.postprocess)
+        """True if a stage before or after the model becomes nodes of it."""
+        return bool(self.postprocess) or any(
+            not isinstance(stage, PreprocessConfig) or stage.tokenize is None for stage in self.preprocess
+        )
 
     def of_variant(self, variant: VariantConfig) -> ModelConfig:
         """Return the configuration of one variant as a model by itself."""

@@ -10,6 +10,7 @@ from pydantic import Discriminator, Field, Tag
 
 from trtnode.partitioner.options import LARGEST_SIZE
 from trtnode.serving.schema.fields import ConfigPath, Count, Finite, ListOf, Rows, Section
+from trtnode.serving.schema.text import Activation, DenseConfig, NormalizeLengthConfig, PoolConfig, TokenizeConfig
 
 Pixels = Annotated[int, Field(ge=1, le=1 << 30)]
 Size = Annotated[tuple[Rows, Rows], Field(strict=False)]
@@ -119,6 +120,8 @@ class _StageConfig(Section):
 class PreprocessConfig(_StageConfig):
     """A building block in front of the model."""
 
+    tokenize: TokenizeConfig | None = None
+    """Make token ids of texts; the first stage."""
     decode: DecodeConfig | None = None
     """Decode JPEG and PNG files; the first stage."""
     input: InputConfig | None = None
@@ -142,6 +145,16 @@ class PreprocessConfig(_StageConfig):
 class PostprocessConfig(_StageConfig):
     """A building block behind the model."""
 
+    keep: Annotated[ListOf[str], Field(min_length=1)] | None = None
+    """Leave out all outputs but the first of these that the model has."""
+    pool: PoolConfig | None = None
+    """Turn vectors of tokens into one of the text."""
+    dense: DenseConfig | None = None
+    """Multiply vectors with the weights of a file."""
+    activation: Activation | None = None
+    """A function of each element."""
+    l2_normalize: NormalizeLengthConfig | None = None
+    """Divide vectors by their length."""
     softmax: SoftmaxConfig | None = None
     """Turn scores into `probabilities`."""
     top_k: TopKConfig | None = None

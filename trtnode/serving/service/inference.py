@@ -127,7 +127,7 @@ class Inference(abc.ABC):
                 raise CancelledRequestError
             request = self._request = self.read(self._cache, memory.of(call.grant.memory_owner))
             loaded = servable.loaded
-            feeds = loaded.decode_images(request.feeds)
+            feeds = loaded.decode(request.feeds)
             read_ns = time.perf_counter_ns()
             durations.compute_input = read_ns - began_ns
             if trace is not None:
