@@ -283,6 +283,10 @@ def test_a_folder_in_place_of_the_file_is_told(tmp_path: pathlib.Path) -> None:
         ("timeout_ms: 0", "timeout_ms: should be greater than or equal to 1, not 0"),
         ("priority_levels: 0", "priority_levels: should be greater than or equal to 1, not 0"),
         ("preferred_batch_sizes: [0]", "preferred_batch_sizes[0]: should be greater than or equal to 1, not 0"),
+        (
+            "max_batch_tokens: 64",
+            "max_batch_tokens: has no effect without lengths; add `lengths: auto` to the model, or leave it out",
+        ),
         ("preferred_batch_sizes: 4", "preferred_batch_sizes: should be a list, not 4"),
         (
             "preferred_batch_sizes: [4, 32]",

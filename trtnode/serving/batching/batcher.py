@@ -20,6 +20,7 @@ import numpy as np
 
 from trtnode.serving.batching.concatenation import BatchMemory, Feeds, split
 from trtnode.serving.batching.length_batches import LengthBatches
+from trtnode.serving.batching.long_requests import LongRequest, Part, parts_of
 from trtnode.serving.batching.policy import BatchLimits, next_batch
 from trtnode.serving.batching.queued_request import Result, Then, WaitingRequest, batch_key, check_rows
 from trtnode.serving.batching.request_options import RequestOptions
@@ -74,11 +75,13 @@ class DynamicBatcher:
         self._runs_apart = runs_apart
         self._unlike = unlike
         self._axes: Mapping[str, int] = unlike.lengths.axes if unlike else {}
+        self._splits = unlike is not None or config.max_batch_tokens is not None
         self._limits = BatchLimits(
             config.max_batch_size, config.max_queue_delay_us * 1000, frozenset(config.preferred_batch_sizes)
         )
         self._lock = threading.Lock()
         self._queue: list[WaitingRequest] = []  # in the order in which they are to run
+        self._instances = instances
         self._idle = [BatchMemory(config.max_batch_size) for _ in range(instances)]
         self._present = 0
         self._expected_concurrency = 0
@@ -102,20 +105,18 @@ class DynamicBatcher:
             InvalidRequestError: It has no row, more rows than a batch may have, or inputs with different numbers.
         """
         check_rows(self._inputs, feeds)
-        rows, key = batch_key(self._inputs, feeds, names, self._axes)
-        if rows > self._config.max_batch_size:
-            raise InvalidRequestError(
-                f"the request has {rows} rows, but {self._config.max_batch_size} are the most (batching.max_batch_size)"
-            )
-        if key is not None and self._runs_apart(feeds):
-            key = None
-        request = WaitingRequest(feeds, names, rows=rows, key=key, durations=durations, then=then)
-        if self._unlike is not None and key is not None:
-            request.length = self._unlike.lengths.of(feeds)
-            request.bucket = self._unlike.lengths.bucket(request.length)
-            request.key = key if request.bucket else None
         self._pool = options.pool
+        if self._splits and len(feeds[self._inputs[0]]) > 1 and len(parts := self._parts(feeds, names)) > 1:
+            self._begin(LongRequest(names, parts, options, durations, then))
+            return
+        request = self._request(feeds, names, durations, then)
+        if request.rows > self._config.max_batch_size:
+            raise InvalidRequestError(
+                f"the request has {request.rows} rows, but {self._config.max_batch_size} are the most "
+                "(batching.max_batch_size)"
+            )
         with self._lock:
+            self._check_room()
             self._enter(request, options)
             work = self._next_work()
         if work is not None:
@@ -123,10 +124,86 @@ class DynamicBatcher:
         if request.queued and not options.on_cancel(functools.partial(self._cancel, request)):
             self._cancel(request)
 
-    def _enter(self, request: WaitingRequest, options: RequestOptions) -> None:
+    def _request(self, feeds: Feeds, names: Sequence[str] | None, durations: Durations, then: Then) -> WaitingRequest:
+        rows, key = batch_key(self._inputs, feeds, names, self._axes)
+        if key is not None and self._runs_apart(feeds):
+            key = None
+        request = WaitingRequest(feeds, names, rows=rows, key=key, durations=durations, then=then)
+        if self._unlike is not None and key is not None:
+            request.length = self._unlike.lengths.of(feeds)
+            request.bucket = self._unlike.lengths.bucket(request.length)
+            request.key = key if request.bucket else None
+        return request
+
+    def _parts(self, feeds: Feeds, names: Sequence[str] | None) -> Sequence[Callable[[], Part]]:
+        """Return what makes the parts of a request; none for one that can't be taken apart."""
+        rows, key = batch_key(self._inputs, feeds, names, self._axes)
+        if key is None:
+            return ()
+        if self._unlike is None:
+            return parts_of(feeds, rows, self._config.max_batch_size)
+        return self._unlike.parts(feeds, names, self._config.max_batch_size)
+
+    def _begin(self, long: LongRequest) -> None:
+        """Put the first parts of a long request into the queue."""
+        first = [self._part(long, long.left.popleft()) for _ in range(min(self._instances, len(long.left)))]
+        with self._lock:
+            self._check_room()
+            for part in first:
+                self._enter(part, long.options)
+        self._look()
+        if not long.options.on_cancel(functools.partial(self._cancel_long, long)):
+            self._cancel_long(long)
+
+    def _part(self, long: LongRequest, make: Callable[[], Part]) -> WaitingRequest:
+        rows, feeds = make()
+        durations = Durations(traced=long.durations.traced)
+        part = self._request(feeds, long.names, durations, functools.partial(self._end_part, long, rows, durations))
+        part.whole = long
+        return part
+
+    def _end_part(self, long: LongRequest, rows: np.ndarray, spent: Durations, outcome: Result) -> None:
+        """Take the outcome of a part, and put the next one into the queue."""
+        with self._lock:
+            long.pending -= 1
+            if isinstance(outcome, BaseException):
+                self._stop(long, outcome)
+            else:
+                long.keep(rows, outcome, spent)
+            make, over = long.left.popleft() if long.left else None, not long.pending
+        if make is not None:
+            part = self._part(long, make)
+            with self._lock:
+                if long.error is None:
+                    self._enter(part, long.options)
+                else:
+                    long.pending -= 1
+                    over = not long.pending
+            self._pool.run(self._look)
+        if over:
+            long.finish()
+
+    def _stop(self, long: LongRequest, error: BaseException) -> None:
+        """Let no further part of a long request run."""
+        long.error = long.error or error
+        waiting = [one for one in self._queue if one.whole is long]
+        for one in waiting:
+            self._withdraw(one)
+        long.pending -= len(waiting) + len(long.left)
+        long.left.clear()
+
+    def _cancel_long(self, long: LongRequest) -> None:
+        with self._lock:
+            if long.pending and long.error is None:
+                self._drop_long(long, CancelledRequestError(), RejectionReason.CANCELLED)
+                self._pool.run(self._look)
+
+    def _check_room(self) -> None:
         if len(self._queue) >= self._config.max_queue_size:
             self._counts.add_rejection(RejectionReason.QUEUE_FULL)
             raise QueueFullError(self._config.max_queue_size)
+
+    def _enter(self, request: WaitingRequest, options: RequestOptions) -> None:
         request.arrived_ns = time.perf_counter_ns()
         request.priority = options.level(self._config.priority_levels)
         timeout_ns = options.timeout_ns(self._config.timeout_ms, only_configured=self._config.own_timeout)
@@ -148,13 +225,19 @@ class DynamicBatcher:
         """Take the batch that is due; where there is none, have somebody look again when one may be."""
         now_ns = time.perf_counter_ns()
         for late in [one for one in self._queue if one.is_late(now_ns)]:
-            self._drop(late, QueueTimeoutError((now_ns - late.arrived_ns) / 1e6), RejectionReason.TIMEOUT)
+            error = QueueTimeoutError((now_ns - late.arrived_ns) / 1e6)
+            if not isinstance(late.whole, LongRequest):
+                self._drop(late, error, RejectionReason.TIMEOUT)
+            elif late.queued:  # else it left with another part of its request
+                self._drop_long(late.whole, error, RejectionReason.TIMEOUT)
         work, times = None, []
         if self._queue and self._idle:
             more_expected = self._present < self._expected_concurrency
-            line = self._unlike.candidates(self._queue, self._limits.max_rows) if self._unlike else self._queue
+            line, limits = self._queue, self._limits
+            if self._unlike is not None:
+                line, limits = self._unlike.candidates(line, limits.max_rows), self._unlike.limits(limits, line[0])
             others_wait = len(line) < len(self._queue)
-            decision = next_batch(line, self._limits, now_ns, more_expected=more_expected, others_wait=others_wait)
+            decision = next_batch(line, limits, now_ns, more_expected=more_expected, others_wait=others_wait)
             if decision.count:
                 if more_expected and now_ns >= self._queue[0].arrived_ns + self._limits.max_delay_ns:
                     self._expected_concurrency = self._present  # those who were expected did not come
@@ -239,12 +322,21 @@ class DynamicBatcher:
                 self._pool.run(self._look)  # the others may have waited for it
 
     def _drop(self, request: WaitingRequest, error: Exception, reason: RejectionReason) -> None:
+        self._withdraw(request)
+        self._counts.add_rejection(reason)
+        self._pool.run(functools.partial(request.then, error))
+
+    def _drop_long(self, long: LongRequest, error: Exception, reason: RejectionReason) -> None:
+        self._stop(long, error)
+        self._counts.add_rejection(reason)
+        if not long.pending:
+            self._pool.run(long.finish)
+
+    def _withdraw(self, request: WaitingRequest) -> None:
         self._queue.remove(request)
         request.queued = False
         self._present -= 1
         self._counts.leave_queue()
-        self._counts.add_rejection(reason)
-        self._pool.run(functools.partial(request.then, error))
 
 
 def _execution(batch: Sequence[WaitingRequest]) -> Execution | None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 import operator
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.errors import ExecutionError, MemoryLimitError
 from trtnode.serving.batching.concatenation import Feeds
 from trtnode.serving.batching.lengths import Lengths
+from trtnode.serving.batching.long_requests import Part, rows_by_size
+from trtnode.serving.batching.policy import BatchLimits
 from trtnode.serving.batching.queued_request import WaitingRequest
 from trtnode.serving.errors import InvalidRequestError
 from trtnode.serving.executables.interface import Run
@@ -59,14 +65,16 @@ class LengthBatches:
         lengths: Of the model.
     """
 
-    def __init__(self, lengths: Lengths, counts: ModelCounts) -> None:
+    def __init__(self, lengths: Lengths, counts: ModelCounts, max_tokens: int | None = None) -> None:
         """Pad requests.
 
         Args:
             lengths: Of the model.
             counts: Gets executions and padding.
+            max_tokens: Most rows times length of an execution of several rows; None for no limit.
         """
         self.lengths = lengths
+        self._max_tokens = max_tokens
         self._counts = counts
         self._times = BucketTimes()
         self._places = {bucket: place for place, bucket in enumerate(lengths.buckets)}
@@ -118,6 +126,37 @@ class LengthBatches:
         self._counts.add_padding(sum(map(self.lengths.elements, padded)) - sum(before))
         return padded
 
+    def most_rows(self, size: int, max_rows: int) -> int:
+        """Return how many rows of a length may run together, if a batch may have ``max_rows``."""
+        return max_rows if self._max_tokens is None else max(1, min(max_rows, self._max_tokens // size))
+
+    def limits(self, limits: BatchLimits, head: WaitingRequest) -> BatchLimits:
+        """Return the limits of a batch that begins with a request."""
+        if self._max_tokens is None or head.bucket is None:
+            return limits
+        return dataclasses.replace(limits, max_rows=self.most_rows(head.bucket, limits.max_rows))
+
+    def parts(self, feeds: Feeds, names: Sequence[str] | None, max_rows: int) -> list[Callable[[], Part]]:
+        """Return what makes each part of a request: rows of near lengths, no more than may run together.
+
+        Args:
+            feeds: A request whose inputs have equal numbers of rows.
+            names: The outputs that it asks for; None for all.
+            max_rows: Rows that a batch may have.
+        """
+        length, rows = self.lengths.of(feeds), len(next(iter(feeds.values())))
+        if not length:
+            return []
+        found = self.lengths.of_rows(feeds, names)
+        lengths = np.full(rows, length) if found is None else found
+        padded = np.array((*self.lengths.buckets, 0))[np.searchsorted(self.lengths.buckets, lengths)]
+        most_rows = functools.partial(self.most_rows, max_rows=max_rows)
+        parts = rows_by_size(np.maximum(padded, lengths), most_rows, self._times.pays)
+        return [functools.partial(self._part, feeds, chosen, size) for chosen, size in parts]
+
+    def _part(self, feeds: Feeds, rows: np.ndarray, size: int) -> Part:
+        return Part(rows, self.lengths.of_part(feeds, rows, size))
+
     def candidates(self, queue: Sequence[WaitingRequest], max_rows: int) -> list[WaitingRequest]:
         """Return the batch candidates: the head of a queue, and the requests to run with it.
 
@@ -136,7 +175,8 @@ class LengthBatches:
                 if one.bucket is None or one.key != head.key or self._distance(head, one) > NEIGHBOURS:
                     continue
                 together = max(bucket, one.bucket), rows + one.rows
-                if together[1] <= max_rows and self._times.pays(together, (bucket, rows), (one.bucket, one.rows)):
+                most = self.most_rows(together[0], max_rows)
+                if together[1] <= most and self._times.pays(together, (bucket, rows), (one.bucket, one.rows)):
                     chosen.append(one)
                     bucket, rows = together
             if len(chosen) - before < len(level):

@@ -49,6 +49,26 @@ class Lengths:
         length = sizes.pop()
         return None if sizes or length < 0 else length
 
+    def of_rows(self, feeds: Feeds, names: Sequence[str] | None) -> np.ndarray | None:
+        """Return the length of each row, up to the last place that isn't masked.
+
+        None if rows have to stay as long as their request: it has no mask, or an output that shows their length.
+
+        Args:
+            feeds: A request.
+            names: The outputs that it asks for; None for all.
+        """
+        mask = feeds.get(self.mask) if self.mask is not None else None
+        if mask is None or mask.ndim != 2 or any(map(self.outputs.get, self.outputs if names is None else names)):
+            return None
+        lengths: np.ndarray = mask.shape[1] - (mask[:, ::-1] != 0).argmax(axis=1)
+        return lengths
+
+    def of_part(self, feeds: Feeds, rows: np.ndarray, size: int) -> dict[str, np.ndarray]:
+        """Return some rows of a request, without what is beyond a length."""
+        axes = {name: (axis,) for name, axis in self.axes.items()}
+        return {name: _cut(array, axes.get(name, ()), size)[rows] for name, array in feeds.items()}
+
     def bucket(self, length: int | None) -> int | None:
         """Return the size that a request is padded to; None if it runs as it is."""
         if not length:

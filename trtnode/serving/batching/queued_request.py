@@ -33,11 +33,12 @@ class WaitingRequest:
         durations: Gets the time in the queue and of the execution.
         queued: Whether it is still in the queue.
         then: Gets its results or its error.
+        whole: The long request that it is a part of; None for a whole one.
     """
 
     __slots__ = (
         "arrived_ns", "bucket", "deadline_ns", "durations", "feeds", "key", "length", "names", "priority", "queued",
-        "rows", "then",
+        "rows", "then", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +63,7 @@ class WaitingRequest:
         self.durations = durations
         self.queued = False
         self.then = then
+        self.whole: object = None
 
     def is_late(self, now_ns: int) -> bool:
         """Return whether it has waited as long as it may."""

@@ -210,7 +210,8 @@ class ModelOpener:
         if isinstance(lengths, Lengths):
             axes = ", ".join(f"axis {axis} of {tensor!r}" for tensor, axis in lengths.axes.items())
             logger.info("Model %r: requests are padded to %s, on %s", name, list(lengths.buckets), axes)
-            return LengthBatches(lengths, self.counts)
+            batching = self.config.batching
+            return LengthBatches(lengths, self.counts, batching.max_batch_tokens if batching is not None else None)
         logger.warning("Model %r: requests are not padded, whatever their length: %s", name, lengths)
         return None
 

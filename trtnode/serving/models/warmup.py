@@ -93,7 +93,7 @@ def warm_lengths(
     run, lengths, names = unlike.padding(executable.run, counted=False), unlike.lengths, signature.output_names
     most = batching.max_batch_size if batching is not None else 1
     rows = [1 << power for power in range(most.bit_length())] if config.warmup else []
-    shapes = itertools.product(rows, lengths.buckets)
+    shapes = [(size, bucket) for size in rows for bucket in lengths.buckets if size <= unlike.most_rows(bucket, most)]
     likely, deadline = _likely_shapes(executable, config), time.monotonic() + LENGTHS_S
     for size, bucket in sorted(shapes, key=lambda one: (one[0] > 1, math.prod(one))):
         if time.monotonic() > deadline:

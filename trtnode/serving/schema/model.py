@@ -54,6 +54,8 @@ class BatchingConfig(Section):
 
     max_batch_size: Rows = 16
     """Most rows of one execution."""
+    max_batch_tokens: Count | None = None
+    """Most rows times padded length of one execution of several rows, with ``lengths``; null bounds rows alone."""
     max_queue_delay_us: int = Field(default=500, ge=0, le=60_000_000)
     """Longest wait for more requests, in microseconds."""
     preferred_batch_sizes: ListOf[Rows] = ()
