@@ -336,7 +336,7 @@ def test_schema_covers_the_whole_tree() -> None:
     assert list(schema["properties"]) == ["server", "cache", "trust", "models"]
     model = schema["$defs"]["ModelConfig"]
     assert model["required"] == ["name"]
-    assert model["anyOf"] == [{"required": ["path"]}, {"required": ["variants"]}]
+    assert model["anyOf"] == [{"required": [key]} for key in ("path", "variants", "ensemble")]
     assert all("description" in setting or "$ref" in setting for setting in model["properties"].values())
 
 

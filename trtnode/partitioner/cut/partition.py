@@ -80,6 +80,7 @@ class Partition:
             boundary_bytes=sum(boundary),
             seconds=self.seconds,
             rewrites=rewrites_of(self.graph.model.graph),
+            steps=self.graph.steps,
         )
 
     def demote(self, refused: Mapping[str, Verdict]) -> Partition:

@@ -56,7 +56,8 @@ class Report:
     why engines were built but not run; it is empty if they were. ``compiled_before`` says whether a compilation has
     built and checked these segments here; it is None in the report of a compilation, and without segments. ``sizes``
     has the shapes of inputs where runs have shown that sizes follow from others, with sums of names for these.
-    ``processor_seconds`` has the processor time of a compilation by phase.
+    ``processor_seconds`` has the processor time of a compilation by phase. ``steps`` has the step of each node of an
+    ensemble, by identity.
     """
 
     model: str
@@ -80,6 +81,7 @@ class Report:
     compiled_before: bool | None = None
     rewrites: tuple[Rewritten, ...] = ()
     sizes: Mapping[str, Sequence[Dimension]] = dataclasses.field(default_factory=dict)
+    steps: Mapping[str, str] = dataclasses.field(default_factory=dict)
     processor_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -102,6 +104,7 @@ class Report:
             "splits": [{"between": list(s.between), "witness": list(s.witness)} for s in self.splits],
             "crossing_tensors": self.crossing_tensors,
             "boundary_bytes": self.boundary_bytes,
+            **({"steps": list(dict.fromkeys(self.steps.values()))} if self.steps else {}),
             **({"rewrites": [_rounded(dataclasses.asdict(r)) for r in self.rewrites]} if self.rewrites else {}),
             "seconds": _rounded(dict(self.seconds)),
             **({"processor_seconds": _rounded(dict(self.processor_seconds))} if self.processor_seconds else {}),
@@ -122,8 +125,12 @@ class Report:
             "inputs": [v.name for v in segment.inputs],
             "outputs": [v.name for v in segment.outputs],
             "level": segment.level,
+            **({"steps": self._steps_of(segment)} if self.steps else {}),
             "estimate": _rounded(dataclasses.asdict(self.estimates[segment.name])),
         }
+
+    def _steps_of(self, segment: Segment) -> list[str]:
+        return list(dict.fromkeys(self.steps[node.name] for node in segment.nodes if node.name in self.steps))
 
 
 def levels_of(graph: Graph, segments: Sequence[Segment]) -> list[int]:

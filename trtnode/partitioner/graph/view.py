@@ -18,6 +18,9 @@ from trtnode.partitioner.model.values import Dimension, dimensions, is_constant,
 TRTNODE_DOMAIN = "ai.trtnode"
 """Domain of the nodes that carry engines, and of their functions."""
 
+STEPS = "trtnode.steps"
+"""Property of a model that was merged of several: the steps, between commas. Names of their nodes begin with them."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
@@ -61,6 +64,10 @@ class TensorSpec:
             shape=dimensions(value),
             optional=value.is_graph_input() and value.is_initializer(),
         )
+
+
+def _prefix(name: str | None) -> str:
+    return (name or "").partition("/")[0]
 
 
 def describe(spec: TensorSpec) -> str:
@@ -134,6 +141,13 @@ class Graph:
     names: tuple[str, ...]
     kinds: tuple[Node, ...]
     kind_of: tuple[int, ...]
+
+    @property
+    def steps(self) -> dict[str, str]:
+        """The step of each node by identity, in order, where a model was merged of several; other nodes have none."""
+        known = set(self.model.metadata_props.get(STEPS, "").split(",")) - {""}
+        found = ((node.name, _prefix(node.op.name) or _prefix(node.op.outputs[0].name)) for node in self.nodes if known)
+        return {name: step for name, step in found if step in known}
 
     @classmethod
     def of(cls, model: ir.Model) -> Graph:

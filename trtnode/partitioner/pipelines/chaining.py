@@ -10,15 +10,14 @@ import onnx_ir as ir
 
 from trtnode.partitioner.errors import PipelineError
 from trtnode.partitioner.graph.view import TensorSpec, describe
-from trtnode.partitioner.model.values import Dimension, all_values, dimensions
 from trtnode.partitioner.pipelines.blocks import OLDEST_OPSET, Block
+from trtnode.partitioner.pipelines.merged_graph import MergedGraph, Named, named, quoted
 from trtnode.partitioner.pipelines.node_writer import BlockError, Layout, NodeWriter, Tensor
 from trtnode.partitioner.pipelines.stage_models import (
     PATH,
     KeyPath,
     absorb,
     at_opset,
-    give_names,
     load_stage,
     opset_of,
     prefix_of,
@@ -51,9 +50,6 @@ class Keep:
 
     tensors: tuple[str, ...]
 
-
-Named = tuple[str, ir.Value]
-"""A value with its name among the stages."""
 
 AXES = {"nhwc": ("batch", "height", "width", "channels"), "nchw": ("batch", "channels", "height", "width")}
 """Names of an image's axes, by layout."""
@@ -115,7 +111,7 @@ def chain_stages(model: pathlib.Path, before: Sequence[Stage], after: Sequence[S
     return chain.finished()
 
 
-class _Chain:
+class _Chain(MergedGraph):
     """A pipeline under construction: the graph of the model, with the stages added so far.
 
     Attributes:
@@ -123,13 +119,8 @@ class _Chain:
     """
 
     def __init__(self, main: ir.Model) -> None:
+        super().__init__(main)
         self.tensors: dict[str, Tensor] = {}
-        self._model = main
-        self._graph = main.graph
-        self._inputs: dict[str, ir.Value] = {}
-        self._symbols = {size for value in all_values(main.graph) for size in dimensions(value) or ()}
-        self._sizes: dict[str, Dimension] = {}
-        """Replacement of a symbol, where two stages meet."""
 
     def inputs_to_feed(self) -> Iterable[str]:
         """Return the tensors that a stage before the model may take."""
@@ -161,7 +152,7 @@ class _Chain:
 
     def enter(self, place: KeyPath) -> None:
         """Feed the tensors to the model."""
-        inputs, outputs = _named(self._required()), _named(self._graph.outputs)
+        inputs, outputs = named(self._required()), named(self._graph.outputs)
         for _, value in inputs:
             self._graph.inputs.remove(value)
         self._pass_through(inputs, outputs, place)
@@ -172,20 +163,7 @@ class _Chain:
         Raises:
             PipelineError: An input and an output have the same name.
         """
-        shared = self._inputs.keys() & self.tensors.keys()
-        if shared:
-            raise PipelineError(
-                PATH, f"the pipeline has an input and an output {min(shared)!r}; rename one in its file"
-            )
-        outputs = {name: self._as_output(name, tensor.value) for name, tensor in self.tensors.items()}
-        self._graph.outputs[:] = outputs.values()
-        self._graph.inputs[:] = [*self._inputs.values(), *self._graph.inputs]
-        give_names(self._graph, {**self._inputs, **outputs})
-        for value in all_values(self._graph):
-            if value.shape is not None and any(size in self._sizes for size in dimensions(value) or ()):
-                value.shape = ir.Shape([self._size(size) for size in dimensions(value) or ()])
-        self._graph.sort()
-        return self._model
+        return self._finished({name: tensor.value for name, tensor in self.tensors.items()})
 
     def _required(self) -> list[ir.Value]:
         return [value for value in self._graph.inputs if not value.is_initializer()]
@@ -216,13 +194,13 @@ class _Chain:
         """Leave out all tensors but the first of those that are named."""
         found = next((name for name in names if name in self.tensors), None)
         if found is None:
-            raise PipelineError(place, f"there is no tensor {_quoted(names)} here, only {_quoted(self.tensors)}")
+            raise PipelineError(place, f"there is no tensor {quoted(names)} here, only {quoted(self.tensors)}")
         self.tensors = {found: self.tensors[found]}
 
     def _add_model(self, model: ir.Model, place: KeyPath) -> None:
         graph = model.graph
-        inputs = _named(value for value in graph.inputs if not value.is_initializer())
-        outputs = _named(graph.outputs)
+        inputs = named(value for value in graph.inputs if not value.is_initializer())
+        outputs = named(graph.outputs)
         set_apart(graph, prefix_of(place))
         absorb(self._model, model, place)
         self._pass_through(inputs, outputs, place)
@@ -237,8 +215,8 @@ class _Chain:
         sources = {name: name for name in names if name in self.tensors}
         if self.tensors and not sources:
             if len(names) != len(self.tensors):
-                taken = f"what follows takes {_quoted(names)}; give them the same names"
-                raise PipelineError(place, f"gives {_quoted(self.tensors)}, but {taken}")
+                taken = f"what follows takes {quoted(names)}; give them the same names"
+                raise PipelineError(place, f"gives {quoted(self.tensors)}, but {taken}")
             sources = dict(zip(names, self.tensors, strict=True))
         fed = {}
         for name, value in inputs:
@@ -261,47 +239,15 @@ class _Chain:
 
     def _check(self, tensor: Tensor, name: str, wanted: ir.Value, place: KeyPath) -> None:
         """Refuse a tensor that doesn't fit an input. Unify their sizes where one is unknown."""
-        given, taken = TensorSpec.of(tensor.value), TensorSpec.of(wanted)
-        if None not in (given.dtype, taken.dtype) and given.dtype != taken.dtype:
-            advice = "" if taken.dtype in (None, ir.DataType.STRING) else f"; add {{cast: {taken.dtype.numpy()}}}"
-        elif given.shape is None or taken.shape is None or self._equal(given.shape, taken.shape):
+        misfit = self._misfit(tensor.value, wanted)
+        if not misfit:
             return
+        given, taken = TensorSpec.of(tensor.value), TensorSpec.of(wanted)
+        if misfit == "type":
+            advice = "" if taken.dtype in (None, ir.DataType.STRING) else f"; add {{cast: {taken.dtype.numpy()}}}"
         else:
-            advice = "; add {layout: nchw}" if tensor.layout == "nhwc" and len(given.shape) == 4 else ""
+            advice = "; add {layout: nchw}" if tensor.layout == "nhwc" and len(given.shape or ()) == 4 else ""
         raise PipelineError(place, f"gives {describe(given)}, but {name!r} takes {describe(taken)}{advice}")
-
-    def _equal(self, given: Sequence[Dimension], taken: Sequence[Dimension]) -> bool:
-        return len(given) == len(taken) and all(map(self._same_size, given, taken))
-
-    def _same_size(self, given: Dimension, taken: Dimension) -> bool:
-        given, taken = self._size(given), self._size(taken)
-        if given == taken or given is None or taken is None:
-            return True
-        # Of two symbols, that of the model stays.
-        pairs = sorted(((given, taken), (taken, given)), key=lambda pair: pair[0] in self._symbols)
-        for symbol, size in pairs:
-            if isinstance(symbol, str):
-                self._sizes[symbol] = size
-                return True
-        return False
-
-    def _size(self, size: Dimension) -> Dimension:
-        while isinstance(size, str) and size in self._sizes:
-            size = self._sizes[size]
-        return size
-
-    def _as_output(self, name: str, value: ir.Value) -> ir.Value:
-        """Return a value, or a copy of an input or a constant, because those can't be outputs."""
-        if value.producer() is not None:
-            return value
-        write = NodeWriter(self._graph, f"output/{name}")
-        copy = write.node("Identity", [value], value.dtype or ir.DataType.UNDEFINED, dimensions(value))
-        copy.type = value.type
-        return copy
-
-
-def _named(values: Iterable[ir.Value]) -> list[Named]:
-    return [(value.name or "", value) for value in values]
 
 
 def _chosen(stage: Stage, names: Sequence[str]) -> str:
@@ -309,11 +255,7 @@ def _chosen(stage: Stage, names: Sequence[str]) -> str:
     if stage.tensor is None:
         if len(names) == 1:
             return names[0]
-        raise PipelineError(stage.place, f"which of {_quoted(names)} is it for? Add the key tensor beside it")
+        raise PipelineError(stage.place, f"which of {quoted(names)} is it for? Add the key tensor beside it")
     if stage.tensor not in names:
-        raise PipelineError(stage.place, f"there is no tensor {stage.tensor!r} here, only {_quoted(names)}")
+        raise PipelineError(stage.place, f"there is no tensor {stage.tensor!r} here, only {quoted(names)}")
     return stage.tensor
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names)) or "nothing"

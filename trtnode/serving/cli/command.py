@@ -36,6 +36,9 @@ class Command(NamedTuple):
 CUSTOM_OPERATORS = "trtnode.engines.compile.custom_operators:custom_operators"
 """Lets all models that a command opens use the libraries that are given."""
 
+ENSEMBLES = "trtnode.serving.config.triton_repository:ensemble_file"
+"""Merges the ensemble of a folder into a file."""
+
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -91,6 +94,9 @@ def lazy(target: str, *, reads: Sequence[str] = (), multiplies: bool = True) -> 
         with contextlib.ExitStack() as using:
             if libraries := getattr(arguments, "custom_op_library", None):
                 using.enter_context(imported(CUSTOM_OPERATORS)(libraries))
+            for name in reads:
+                if getattr(arguments, name).is_dir():
+                    setattr(arguments, name, using.enter_context(imported(ENSEMBLES)(getattr(arguments, name))))
             code: int = work(arguments)
         return code
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from trtnode.engines.artifact.keys import read_public_key
 from trtnode.engines.errors import KeyFileError
 from trtnode.partitioner.options import option_problems
-from trtnode.serving.models.pipelines import pipeline_problem
-from trtnode.serving.models.version_files import find_files, source_problem
-from trtnode.serving.schema.model import LengthsConfig
+from trtnode.serving.models.pipelines import is_graph, pipeline_problem
+from trtnode.serving.models.version_files import file_of_step, find_files, source_problem
+from trtnode.serving.schema.model import LengthsConfig, ModelConfig
 from trtnode.serving.schema.server import ServableConfig, ServerConfig, TrustConfig
 from trtnode.serving.schema.yaml_reader import Location
 
@@ -23,6 +23,7 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
     if not config.models:
         yield ("models",), "names no model; give at least one name and path"
     first_with: dict[str, int] = {}
+    names = {model.name for model in config.models}
     for index, model in enumerate(config.models):
         first = first_with.setdefault(model.name, index)
         if first != index:
@@ -38,21 +39,46 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
                 yield ("models", index, "lengths", key), text
         for place, text in model.variant_problems():
             yield ("models", index, *place), text
+        for place, text in ensemble_problems(model, names):
+            yield ("models", index, *place), text
         for place, text in option_problems(model.options):
             yield ("models", index, *place), text
         if model.warmup_inputs is not None and not _is_file(model.warmup_inputs):
             yield ("models", index, "warmup_inputs"), _no_file(model.warmup_inputs)
-        problem = source_problem(model)
-        if problem is not None:
-            place, text = problem
+        for place, text in _unfit_files(model):
             yield ("models", index, *place), text
-            continue
-        if model.text is not None:
-            for key, text in model.text.problems():
-                yield ("models", index, "text", key), text
-        fault = pipeline_problem(model) if find_files(model) else None
+        for key, text in model.text.problems() if model.text is not None else ():
+            yield ("models", index, "text", key), text
+
+
+def _unfit_files(model: ModelConfig) -> Iterator[tuple[Location, str]]:
+    """Yield the place and the fault of files that are missing, or don't fit each other."""
+    problem = source_problem(model)
+    if problem is not None:
+        yield problem
+    elif find_files(model):
+        fault = pipeline_problem(model)
         if fault is not None:
-            yield ("models", index, *fault.place), fault.problem
+            yield fault.place, fault.problem
+
+
+def ensemble_problems(model: ModelConfig, names: Collection[str]) -> Iterator[tuple[Location, str]]:
+    """Yield the place and the fault of each key of an ensemble that can't be followed."""
+    for key in ("variants", "preprocess", "postprocess"):
+        if model.ensemble and getattr(model, key):
+            yield (key,), "is nothing that an ensemble has; give it to a model of its own, and make that a step"
+    for index, step in enumerate(model.ensemble):
+        place, member = ("ensemble", index), step.member
+        if member is None:
+            missing = f"there is no model {step.model!r} here; add it, or correct the name"
+            circular = f"{step.model!r} is, or contains, an ensemble that contains itself; take it out"
+            yield (*place, "model"), circular if step.model in names else missing
+        elif not is_graph(member):
+            text = f"{step.model!r} is more than a graph: variants, tiles or a decoder; name a model without them"
+            yield (*place, "model"), text
+        elif file_of_step(step) is None and model.required:
+            known = ", ".join(map(str, find_files(member))) or "none"
+            yield (*place, "version"), f"{step.model!r} has no such version to serve; it has {known}"
 
 
 def _shared_port(server: ServerConfig) -> Iterator[tuple[Location, str]]:

@@ -17,7 +17,7 @@ from trtnode.partitioner.errors import OptionError
 from trtnode.partitioner.options import made_of
 from trtnode.serving.config.checks import setting_problems
 from trtnode.serving.config.load import load_config
-from trtnode.serving.config.triton_repository import check_libraries, models_in
+from trtnode.serving.config.triton_repository import check_libraries, models_in, step_problem
 from trtnode.serving.errors import ConfigError, InvalidOptionError, Problem
 from trtnode.serving.schema.model import OPTIONS, ModelConfig
 from trtnode.serving.schema.problems import contrast, field_text, structure_text, written
@@ -83,6 +83,10 @@ def _repository(arguments: argparse.Namespace) -> ServableConfig:
         faults = [(written(fault["loc"]), structure_text(fault) + contrast(fault)) for fault in error.errors()]
     else:
         faults = list(setting_problems(config))
+    for place, text in faults:
+        match place:
+            case ("models", int(index), "ensemble" | "interface", *_) if config.models[index].ensemble:
+                raise step_problem(config.models[index], place[2:], text)
     if faults:
         raise ConfigError(repository, [Problem(text, _field(value, place)) for place, text in faults])
     return config

@@ -5,18 +5,23 @@ Source: docs/user_guide/model_repository.md and model_configuration.md of triton
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from trtnode.engines.artifact.files import write_model
+from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.partitioner.model.regular_files import without_links
 from trtnode.protos import ModelConfig as TritonConfig
+from trtnode.serving.config.checks import ensemble_problems
 from trtnode.serving.errors import ConfigError, Problem
+from trtnode.serving.models.pipelines import chain_model
 from trtnode.serving.models.version_files import DEFAULT_FILE, find_versions
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.server import ServableConfig
-from trtnode.serving.triton.conversion import model_of, problems_of
-from trtnode.serving.triton.keys import Finding
+from trtnode.serving.triton.conversion import field_of_step, model_of, problems_of, triton_config
+from trtnode.serving.triton.keys import ENSEMBLE, Finding
 from trtnode.serving.triton.text import ConfigText
 
 logger = logging.getLogger(__name__)
@@ -52,7 +57,40 @@ def models_in(repository: pathlib.Path, name: str | None = None) -> list[ModelCo
     if not folders:
         problem = f"holds no model; a model is a folder, such as resnet50/1/{DEFAULT_FILE}"
         raise ConfigError(repository, [Problem(problem)])
-    return [_model(folder, name) for folder in folders]
+    models, refused = [], {}
+    for folder in folders:
+        try:
+            models.append(_model(folder, name))
+        except ConfigError as error:
+            refused[folder.name] = error
+    for model in models:
+        for index, step in enumerate(model.ensemble):
+            if step.model in refused:
+                text = f"{step.model!r} can't be a step ({refused[step.model]}); export it as an ONNX model"
+                raise step_problem(model, ("ensemble", index, "model"), text)
+    for refusal in refused.values():
+        raise refusal
+    return models
+
+
+@contextlib.contextmanager
+def ensemble_file(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Merge the ensemble of a folder into a temporary file, and yield that; a folder of anything else is yielded.
+
+    Raises:
+        ConfigError: The repository can't be used.
+    """
+    file = folder / CONFIG_FILE
+    if not (file.is_file() and ConfigText(file).message.platform == ENSEMBLE):
+        yield folder
+        return
+    models = ServableConfig.model_validate({"models": models_in(folder.absolute().parent)}).models
+    (model,) = (one for one in models if one.name == folder.absolute().name)
+    for place, text in ensemble_problems(model, {one.name for one in models}):
+        raise step_problem(model, place, text)
+    with TemporaryFolder() as written:
+        write_model(chain_model(model), written / f"{model.name}.onnx")
+        yield written / f"{model.name}.onnx"
 
 
 def _model(folder: pathlib.Path, name: str | None, *, alone: bool = False) -> ModelConfig:
@@ -74,6 +112,13 @@ def _model(folder: pathlib.Path, name: str | None, *, alone: bool = False) -> Mo
             place = text.line(f"{side}[{index}].dims") if text is not None else None
             getattr(model.interface, f"{side}s")[tensor.name].stands_at(f"{file}:{place}")
     return model.model_copy(update={"path": folder / DEFAULT_FILE}) if (folder / DEFAULT_FILE).is_file() else model
+
+
+def step_problem(model: ModelConfig, place: Sequence[str | int], text: str) -> ConfigError:
+    """Return what is wrong with an ensemble of a repository, with its field and line."""
+    file = model.path / CONFIG_FILE
+    field = field_of_step(place, triton_config(model))
+    return ConfigError(file, [Problem(text, field, ConfigText(file).line(field))])
 
 
 def _about_folder(config: TritonConfig, folder: pathlib.Path, *, alone: bool) -> Iterator[Finding]:

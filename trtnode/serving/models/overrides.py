@@ -81,7 +81,7 @@ class Override:
     """
 
     config: ModelConfig
-    files: UploadedFiles | None = None
+    files: object = None
 
 
 def added_model(name: str) -> ModelConfig:
@@ -120,7 +120,7 @@ def read_override(config: ModelConfig, settings: str, contents: Mapping[str, byt
         files = UploadedFiles(contents)
     except OSError as error:
         raise ModelChangeError(config.name, f"its files can't be written ({error.strerror})") from error
-    return Override(changed.model_copy(update={"path": files.path, "variants": ()}), files)
+    return Override(changed.model_copy(update={"path": files.path, "variants": (), "ensemble": ()}), files)
 
 
 def _as_triton_says(config: ModelConfig, given: Mapping[str, Any]) -> ModelConfig:
@@ -147,6 +147,9 @@ def _as_triton_says(config: ModelConfig, given: Mapping[str, Any]) -> ModelConfi
     made, faults = (None, refused) if refused else model_of(triton, config.name, config.path)
     if made is None or faults:
         raise InvalidRequestError(f"config: {faults[0].place}: {faults[0].text}")
+    steps, own = ([step.model_dump() for step in one.ensemble] for one in (made, config))
+    if steps not in ([], own):
+        raise InvalidRequestError("config: ensemble_scheduling: its steps stand in the file; change them there")
     for one in logged:
         logger.warning("Model %r: config: %s: %s", config.name, one.place, one.text)
     replaced = TRITON_MADE if config.origin else made.model_fields_set & set(TRITON_MADE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx
@@ -17,13 +17,15 @@ from trtnode.partitioner.model.loading import load_model
 from trtnode.partitioner.model.regular_files import read_regular
 from trtnode.partitioner.pipelines import blocks, token_blocks
 from trtnode.partitioner.pipelines.chaining import DEFAULT_SOURCE, Keep, Source, Stage, chain_stages
+from trtnode.partitioner.pipelines.ensembles import Step, merge_steps
 from trtnode.partitioner.pipelines.node_writer import Layout
-from trtnode.partitioner.pipelines.stage_models import KeyPath
+from trtnode.partitioner.pipelines.stage_models import KeyPath, load_stage
 from trtnode.serving.errors import TextModelError
 from trtnode.serving.models import image_decoder
 from trtnode.serving.models.image_decoder import ImageDecoder
-from trtnode.serving.models.version_files import choose_versions, find_files
-from trtnode.serving.schema.model import ModelConfig
+from trtnode.serving.models.version_files import choose_versions, file_of_step, find_files
+from trtnode.serving.protocol.wire_signature import DATATYPES
+from trtnode.serving.schema.model import InterfaceConfig, ModelConfig, StepConfig, TensorConfig
 from trtnode.serving.schema.pipeline import PostprocessConfig, PreprocessConfig, TilesConfig
 from trtnode.serving.schema.text import TokenizeConfig
 from trtnode.serving.text.dense_weights import dense_block
@@ -32,7 +34,7 @@ from trtnode.serving.text.tokenizer import MISSING
 
 
 def chain_model(model: ModelConfig) -> onnx.ModelProto:
-    """Chain the stages of a pipeline around a model, whose path is an ONNX file.
+    """Chain the stages of a pipeline around a model, whose path is an ONNX file, or merge the steps of an ensemble.
 
     Raises:
         PipelineError: A stage can't be used, or doesn't fit the one before.
@@ -59,7 +61,7 @@ def pipeline_problem(model: ModelConfig) -> PipelineError | None:
         try:
             whole, _ = with_folder(file.configured(model))
             for path in file.variants or (file.path,):
-                if whole.preprocess or whole.postprocess:
+                if whole.preprocess or whole.has_pipeline:
                     _chained(whole, path)
         except TextModelError as error:
             return PipelineError(("path",), str(error).removesuffix("."))
@@ -104,6 +106,12 @@ class TilesStage:
         return ("preprocess", self.index, "tiles")
 
 
+def is_graph(model: ModelConfig) -> bool:
+    """Return whether a model is one graph, with its pipeline: it has no variants, and needs no decoder or tiles."""
+    stages = (stage for stage in model.preprocess if isinstance(stage, PreprocessConfig))
+    return not model.variants and all(stage.decode is None and stage.tiles is None for stage in stages)
+
+
 def tiles_of(model: ModelConfig) -> TilesStage | None:
     """Return the stage that makes tiles; None where images are whole."""
     stages = model.preprocess
@@ -116,8 +124,45 @@ def tiles_of(model: ModelConfig) -> TilesStage | None:
 
 
 def _chained(model: ModelConfig, path: pathlib.Path) -> onnx_ir.Model:
+    if model.ensemble:
+        steps = [_ensemble_step(step, ("ensemble", index)) for index, step in enumerate(model.ensemble)]
+        seen = model.interface or InterfaceConfig()
+        return merge_steps(steps, _specs(seen.inputs), _specs(seen.outputs))
     before = list(_stages(model, "preprocess"))
     return chain_stages(path, _tiled(model, before), list(_stages(model, "postprocess")))
+
+
+def _ensemble_step(step: StepConfig, place: KeyPath) -> Step:
+    """Read the model of a step. One that has a pipeline, or is an ensemble, is merged by itself before."""
+    member, file = step.member, file_of_step(step)
+    if member is None or file is None:
+        raise PipelineError((*place, "model"), f"the file of {step.model!r} is gone; put it back")
+    try:
+        model = _chained(member, file.path) if member.has_pipeline else load_stage(file.path, (*place, "model"))
+    except PartitionError as error:
+        text = error.problem if isinstance(error, PipelineError) and not member.has_pipeline else str(error)
+        raise PipelineError((*place, "model"), f"{step.model!r} can't be used: {text}") from error
+    return Step(
+        place=place,
+        name=step.model,
+        model=model,
+        file=None if member.has_pipeline else file.path,
+        inputs=step.inputs,
+        outputs=step.outputs,
+    )
+
+
+def _specs(tensors: Mapping[str, TensorConfig]) -> dict[str, TensorSpec]:
+    """Return tensors of an interface as the graph has them."""
+    types = {kind.name: element for element, kind in DATATYPES.items()}
+    return {
+        name: TensorSpec(
+            name=name,
+            dtype=types.get(one.datatype or ""),
+            shape=None if one.shape is None else tuple(None if size == -1 else size for size in one.shape),
+        )
+        for name, one in tensors.items()
+    }
 
 
 def _tiled(model: ModelConfig, before: list[Stage]) -> list[Stage]:

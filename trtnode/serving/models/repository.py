@@ -97,7 +97,7 @@ class ModelRepository:
         self._message_bytes = server.grpc.max_message_mb << 20
         self._models = {model.name: self._served(model) for model in models}
         self._configured = frozenset(self._models)
-        self._watcher = Watcher(self._models.values(), self._with_turn)
+        self._watcher = Watcher(self._models.values(), self._follow_files)
         self._starting: threading.Thread | None = None
         self._closing = threading.Event()
         self._turns = Turns(loads_at_a_time(server.limits))
@@ -188,9 +188,32 @@ class ModelRepository:
         config = self._models[name].config if name in self._models else added_model(name)
         override = None if settings is None else read_override(config, settings, contents)
         if name in self._configured:
-            self._with_turn(name, functools.partial(self._models[name].load, override))
+            source = self._with_members(override or Override(config))
+            self._with_turn(name, functools.partial(self._models[name].load, source))
+            self._update_ensembles(name)
         elif override is not None:
             self._with_turn(name, functools.partial(self._load_added, override))
+
+    def _with_members(self, source: Override) -> Override:
+        """Return the source of a model; of an ensemble, its models are as they are served now."""
+        names = dict.fromkeys(step.model for step in source.config.ensemble)
+        members = {name: self._models[name].source for name in names}
+        config = (
+            source.config.with_members({name: one.config for name, one in members.items()}) if names else source.config
+        )
+        return Override(config, (source.files, *(one.files for one in members.values())) if names else source.files)
+
+    def _update_ensembles(self, name: str) -> None:
+        """Load anew what changed of the ensembles that a model is a part of."""
+        for model in self._models.values():
+            if any(step.model == name for step in model.config.ensemble):
+                source = self._with_members(model.source)
+                self._with_turn(model.config.name, functools.partial(model.update, source))
+                self._update_ensembles(model.config.name)
+
+    def _follow_files(self, name: str, change: Callable[[], None]) -> None:
+        self._with_turn(name, change)
+        self._update_ensembles(name)
 
     def _served(self, config: ModelConfig) -> ServedModel:
         return ServedModel(config, self._loader, self._metrics, self._changed, self._message_bytes)

@@ -26,6 +26,7 @@ from trtnode.serving.protocol.wire_signature import MESSAGE_BYTES, WireSignature
 from trtnode.serving.schema.model import OPTIONS, BatchingConfig, ModelConfig
 from trtnode.serving.telemetry.request_stats import ModelCounts
 from trtnode.serving.threads.inline_policy import InlinePolicy
+from trtnode.serving.triton.keys import ENSEMBLE
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +154,9 @@ class Servable:
 
     @property
     def platform(self) -> str:
-        """The engine of the model, in the form of Triton's platform names."""
+        """The engine of the model, in the form of Triton's platform names; that of an ensemble is ``ensemble``."""
+        if self._config.ensemble:
+            return ENSEMBLE
         return "onnxruntime_onnx" if self.engine == NATIVE else f"{self.engine}_onnx"
 
     @property

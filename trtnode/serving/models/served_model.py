@@ -32,6 +32,7 @@ class ServedModel:
         config: How to serve it, as configured.
         versions: What requests can ask for, by number in rising order: versions that are ready, that load for the
             first time, and that failed to.
+        source: The configuration in effect, with files that a request brought.
         unloaded: Whether it was unloaded on request, and doesn't come back by itself.
         failure: Why the last load of all versions didn't succeed; empty if it did.
     """
@@ -52,7 +53,7 @@ class ServedModel:
         self._metrics = metrics
         self._on_change = on_change
         self._message_bytes = message_bytes
-        self._source = Override(config)
+        self.source = Override(config)
         self._counts: dict[int, ModelCounts] = {}
         self._tried: dict[int, Stamp] = {}
         self._former: Mapping[int, Servable] = {}
@@ -99,7 +100,7 @@ class ServedModel:
             ModelChangeError: A version didn't load; where one was ready already, that one still answers.
         """
         with self._lock:
-            before, self._source, self.unloaded = self._source, override or Override(self.config), False
+            before, self.source, self.unloaded = self.source, override or Override(self.config), False
             unloads = self._unloads
         self._tried.clear()
         self._load_changed(unloads)
@@ -108,21 +109,26 @@ class ServedModel:
             self._mark_missing()
         self._on_change()
         if self.failure:
-            self._source = before
+            self.source = before
             raise ModelChangeError(self.config.name, self.failure)
 
     def look(self) -> dict[int, VersionFile]:
         """Return the versions on disk now."""
-        return find_files(self._source.config)
+        return find_files(self.source.config)
 
     def is_outdated(self, found: Mapping[int, VersionFile]) -> bool:
         """Return whether ``update`` would change something, as of what ``look`` returned."""
-        wanted = choose_versions(self._source.config, found)
+        wanted = choose_versions(self.source.config, found)
         changed = any(self._tried.get(number) != file.stamp for number, file in wanted.items())
         return not self.unloaded and (changed or bool(self._obsolete(wanted, found)))
 
-    def update(self) -> None:
-        """Load versions that are new on disk or changed, and retire those that are no longer asked for."""
+    def update(self, source: Override | None = None) -> None:
+        """Load versions that are new on disk or changed, and retire those that are no longer asked for.
+
+        Args:
+            source: What it is served from from now on; None for what it was.
+        """
+        self.source = source or self.source
         if not self.unloaded:
             self._load_changed(self._unloads)
 
@@ -173,7 +179,7 @@ class ServedModel:
             return "it was unloaded meanwhile"
         wanted = self._wanted()
         if not wanted:
-            return f"there is no version in {self._source.config.path}; check the path"
+            return f"there is no version in {self.source.config.path}; check the path"
         reasons = [self.versions[number].reason for number in wanted if number in self.versions]
         return next(filter(None, reasons), "")
 
@@ -184,10 +190,10 @@ class ServedModel:
                 servable.fail(self.failure)
 
     def _wanted(self) -> dict[int, VersionFile]:
-        return choose_versions(self._source.config, self.look())
+        return choose_versions(self.source.config, self.look())
 
     def _at(self, file: VersionFile) -> ModelConfig:
-        return file.configured(self._source.config)
+        return file.configured(self.source.config)
 
     def _servable(self, number: int, config: ModelConfig, *, interim: bool = False) -> Servable:
         if number not in self._counts:
@@ -199,7 +205,7 @@ class ServedModel:
             on_loss=self._show_states,
             message_bytes=self._message_bytes,
             interim=interim,
-            files=self._source.files,
+            files=self.source.files,
         )
 
     def _load_changed(self, unloads: int) -> None:
@@ -208,7 +214,7 @@ class ServedModel:
                 self._tried[number] = file.stamp
                 self._load_version(number, file, unloads)
         found = self.look()
-        wanted = choose_versions(self._source.config, found)
+        wanted = choose_versions(self.source.config, found)
         with self._lock:
             obsolete = self._obsolete(wanted, found)
             gone = {number: self.versions[number] for number in obsolete}

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from trtnode.serving.errors import TextModelError
-from trtnode.serving.schema.model import LatestVersions, ModelConfig
+from trtnode.serving.schema.model import LatestVersions, ModelConfig, StepConfig
 from trtnode.serving.text.sentence_folder import CONFIG, MODEL_FILES, model_file
 
 ONLY_VERSION = 1
@@ -16,6 +16,9 @@ ONLY_VERSION = 1
 
 DEFAULT_FILE = "model.onnx"
 """The file of a version folder that holds more than one."""
+
+ENSEMBLE_FILE = "ensemble.onnx"
+"""The name of the file that the models of an ensemble are merged into."""
 
 Stamp = tuple[tuple[str, int, int, int], ...]
 """Name, inode, size and time of change of each file of a version: equal as long as nobody writes to them."""
@@ -49,7 +52,12 @@ class VersionFile:
 
 
 def find_files(config: ModelConfig) -> dict[int, VersionFile]:
-    """Return what is on disk of a model by version, in rising order. A version counts if every variant has it."""
+    """Return what is on disk of a model by version, in rising order. A version counts if every variant has it.
+
+    An ensemble has the versions of its folder, or one, if there is a file for each of its steps.
+    """
+    if config.ensemble:
+        return _find_ensemble(config)
     if not config.variants:
         return find_versions(config.path) or _text_version(config)
     found = [find_versions(one.path) for one in config.variants]
@@ -62,6 +70,26 @@ def find_files(config: ModelConfig) -> dict[int, VersionFile]:
         for number, file in found[0].items()
         if all(number in one for one in found)
     }
+
+
+def _find_ensemble(config: ModelConfig) -> dict[int, VersionFile]:
+    files = [file_of_step(step) for step in config.ensemble]
+    stamp = tuple(fact for file in files if file is not None for fact in file.stamp)
+    numbers = sorted(int(name) for name in _names(config.path) if _NUMBER.fullmatch(name)) or [ONLY_VERSION]
+    found = {number: VersionFile(config.path / str(number) / ENSEMBLE_FILE, stamp) for number in numbers}
+    return {} if None in files else found
+
+
+def file_of_step(step: StepConfig) -> VersionFile | None:
+    """Return the version that a step of an ensemble runs; None where it isn't on disk."""
+    if step.member is None:
+        return None
+    found = find_files(step.member)
+    return (
+        found.get(step.version)
+        if step.version > 0
+        else next(reversed(choose_versions(step.member, found).values()), None)
+    )
 
 
 def find_versions(path: pathlib.Path) -> dict[int, VersionFile]:
@@ -97,6 +125,8 @@ def source_problem(config: ModelConfig) -> tuple[tuple[str | int, ...], str] | N
 
     What a model that isn't required lacks may come later, and is no fault.
     """
+    if config.ensemble:
+        return None  # its steps are looked at with their models
     for index, one in enumerate(config.variants):
         problem = _file_problem(config.of_variant(one))
         if problem is not None:

@@ -42,12 +42,14 @@ class Vertex:
         title: First line, whole.
         subtitle: Second line, shortened to fit.
         segment: Number of the segment, for ``engine``.
+        step: The step that its nodes come from, of an ensemble.
     """
 
     kind: str
     title: str
     subtitle: str
     segment: int | None = None
+    step: str = ""
 
     @property
     def width(self) -> float:
@@ -103,9 +105,13 @@ def draw(partition: Partition, *, most_nodes: int = MOST_NODES, most_groups: int
     segment_of = {node.name: index for index, segment in enumerate(partition.segments) for node in segment.nodes}
     inputs, outputs = _input_groups(graph), _folded(graph.outputs)
     place = {node.name: len(inputs) + index for index, group in enumerate(groups) for node in group}
+    steps = graph.steps
     vertices = (
         *(_end_vertex("input", values) for values in inputs),
-        *(_vertex(group, segment_of, partition, grouped=grouped) for group in groups),
+        *(
+            dataclasses.replace(_vertex(group, segment_of, partition, grouped=grouped), step=_common_step(group, steps))
+            for group in groups
+        ),
         *(_end_vertex("output", values) for values in outputs),
     )
     first_output = len(inputs) + len(groups)
@@ -183,6 +189,12 @@ def _vertex(group: Sequence[Node], segment_of: Mapping[str, int], partition: Par
     first, last = partition.segments[segments[0]].name, segments[-1]
     title = first if len(segments) == 1 else f"{first} to {last}"
     return Vertex(kind=kind, title=title, subtitle=f"{count}, {len(native):,} native")
+
+
+def _common_step(group: Sequence[Node], steps: Mapping[str, str]) -> str:
+    """Return the step of all nodes of a group; nothing where they differ."""
+    found = {steps.get(node.name, "") for node in group}
+    return found.pop() if len(found) == 1 else ""
 
 
 def _groups(partition: Partition, most: int) -> list[list[Node]]:

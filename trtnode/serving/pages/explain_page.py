@@ -26,6 +26,9 @@ from trtnode.serving.pages.explain_tables import (
 HUE_START, HUE_STEP = 210, 137.5
 """Degrees. The golden angle keeps the colours of segments with near numbers far apart."""
 
+STEP_HUE = 60
+"""Degrees between the colour of a segment and that of the step with the same number."""
+
 TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("trtnode.serving.pages"),
     autoescape=True,
@@ -65,6 +68,7 @@ def render_page(partition: Partition, report: Report, sparse: Sequence[LayerSpar
         report=facts,
         drawing=drawing,
         hues={s.name: _hue(index) for index, s in enumerate(partition.segments)},
+        steps={name: _hue(index) + STEP_HUE for index, name in enumerate(facts.get("steps", ()))},
         native_groups=groups,
         tables=tables,
         times=sorted(times.items(), key=lambda one: one[0] != NO_ENGINE),

@@ -171,6 +171,7 @@ def segment_table(segments: Sequence[dict[str, Any]]) -> Table:
         rows.append(
             [
                 ("places", segment["name"]),
+                *([", ".join(segment["steps"])] if "steps" in segment else []),
                 *(f"{count:,}" for count in counts),
                 _ms(native),
                 _ms(engine),
@@ -179,9 +180,12 @@ def segment_table(segments: Sequence[dict[str, Any]]) -> Table:
         )
     native, engine = (sum(s["estimate"][key] for s in segments) for key in ("native_ms", "engine_ms"))
     nodes = f"{sum(len(s['nodes']) for s in segments):,}"
+    steps = [Column(label="steps", hint="models of the ensemble that it holds nodes of", number=False)]
+    steps = steps if any("steps" in segment for segment in segments) else []
     return Table(
         columns=(
             Column(label="segment", number=False),
+            *steps,
             Column(label="nodes"),
             Column(label="reads", hint="tensors that enter it"),
             Column(label="writes", hint="tensors that leave it"),
@@ -190,7 +194,9 @@ def segment_table(segments: Sequence[dict[str, Any]]) -> Table:
             Column(label="saves ms", hint="the difference; below zero, the engine is slower"),
         ),
         rows=rows,
-        sums=("all", nodes, "", "", _ms(native), _ms(engine), _ms(native - engine)) if len(rows) > 1 else (),
+        sums=("all", *("" for _ in steps), nodes, "", "", _ms(native), _ms(engine), _ms(native - engine))
+        if len(rows) > 1
+        else (),
     )
 
 

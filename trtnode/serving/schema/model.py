@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
@@ -12,7 +13,7 @@ from pydantic import Field
 
 from trtnode.engines.backends.names import NanAnswer
 from trtnode.engines.build.options import CompileOptions
-from trtnode.partitioner.options import declared
+from trtnode.partitioner.options import LARGEST_SIZE, declared
 from trtnode.serving.schema.fields import (
     LONGEST_MS,
     LONGEST_S,
@@ -204,11 +205,39 @@ class ScalingConfig(Section):
             yield "max", f"is less than replicas ({self.replicas}); lower that or raise this"
 
 
+class StepConfig(Section):
+    """One run of a model in an ensemble."""
+
+    model: str
+    """The name of another model of this server; it may be an ensemble, too."""
+    version: int = Field(default=-1, ge=-1, le=LARGEST_SIZE)
+    """The version of that model; -1 for the newest that is served."""
+    inputs: dict[str, str] = Field(default_factory=dict)
+    """The tensor of the ensemble for each input of the model, by name: one of a request, or of another step."""
+    outputs: dict[str, str] = Field(default_factory=dict)
+    """The name among the tensors of the ensemble for each output of the model that is used."""
+    _member: ModelConfig | None = pydantic.PrivateAttr(None)
+
+    @property
+    def member(self) -> ModelConfig | None:
+        """The configuration of that model; None where there is none."""
+        return self._member
+
+    def running(self, member: ModelConfig | None) -> StepConfig:
+        """Return this step with the configuration of its model."""
+        step = self.model_copy()
+        step._member = member
+        return step
+
+
 class ModelConfig(Section):
     """One model to serve."""
 
     model_config = pydantic.ConfigDict(
-        json_schema_extra={"required": ["name"], "anyOf": [{"required": ["path"]}, {"required": ["variants"]}]}
+        json_schema_extra={
+            "required": ["name"],
+            "anyOf": [{"required": ["path"]}, {"required": ["variants"]}, {"required": ["ensemble"]}],
+        }
     )
 
     name: str
@@ -221,6 +250,8 @@ class ModelConfig(Section):
     model.onnx, or onnx/model.onnx."""
     variants: ListOf[VariantConfig] = ()
     """Files of one interface instead of `path`: the best quality that holds `latency_target_ms` answers."""
+    ensemble: ListOf[StepConfig] = ()
+    """Models that hand tensors on to each other, instead of a file: they are merged and served as one model."""
     latency_target_ms: Milliseconds | None = None
     """The time that the chosen variant may take at the configured number of instances and batch size."""
     versions: LatestVersions | Literal["all"] | ListOf[VersionNumber] = LatestVersions()
@@ -275,10 +306,18 @@ class ModelConfig(Section):
 
     @property
     def has_pipeline(self) -> bool:
-        """True if a stage before or after the model becomes nodes of it."""
-        return bool(self.postprocess) or any(
+        """True if what is served is made of more than one file: of steps, or stages that become nodes of the model."""
+        return bool(self.postprocess or self.ensemble) or any(
             not isinstance(stage, PreprocessConfig) or stage.tokenize is None for stage in self.preprocess
         )
+
+    def with_members(self, models: Mapping[str, ModelConfig]) -> ModelConfig:
+        """Return an ensemble with the configurations of its models, and with their libraries."""
+        steps = [step.running(models.get(step.model, step.member)) for step in self.ensemble]
+        members = [step.member for step in steps if step.member is not None]
+        libraries = (one for model in (self, *members) for one in model.options.custom_op_libraries)
+        options = dataclasses.replace(self.options, custom_op_libraries=tuple(dict.fromkeys(libraries)))
+        return self.model_copy(update={"ensemble": tuple(steps), OPTIONS: options})
 
     def of_variant(self, variant: VariantConfig) -> ModelConfig:
         """Return the configuration of one variant as a model by itself."""
@@ -331,7 +370,9 @@ class ModelConfig(Section):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _take_path(cls, data: object) -> object:
-        """Take the place of the model from its variants."""
+        """Take the place of the model from its variants; that of an ensemble, a folder of its name, need not exist."""
+        if isinstance(data, Mapping) and data.get("ensemble") and "variants" not in data:
+            return {"path": data.get("name", ""), **data}
         variants = data.get("variants") if isinstance(data, Mapping) else None
         if not isinstance(data, Mapping) or not variants:
             return data

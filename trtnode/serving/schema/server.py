@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import pydantic
 from pydantic import Field
 
 from trtnode.engines.backends.names import LibraryName
@@ -192,3 +193,14 @@ class ServableConfig(Section):
     """The keys of engines that may run."""
     models: ListOf[ModelConfig] = Field(json_schema_extra={"minItems": 1})
     """The models to serve."""
+
+    @pydantic.field_validator("models")
+    @classmethod
+    def _join_ensembles(cls, models: tuple[ModelConfig, ...]) -> tuple[ModelConfig, ...]:
+        """Let each ensemble know its models, but none that contains an ensemble that contains itself."""
+        waiting = {model.name: model for model in models if model.ensemble}
+        found = {model.name: model for model in models if not model.ensemble}
+        while ready := [one for one in waiting.values() if not any(step.model in waiting for step in one.ensemble)]:
+            found |= {one.name: waiting.pop(one.name).with_members(found) for one in ready}
+        found |= {name: one.with_members(found) for name, one in waiting.items()}
+        return tuple(found[model.name] if model.ensemble else model for model in models)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from trtnode.protos import ModelConfig, ModelInput, ModelOutput, ModelParameter, ModelStatistics
+from trtnode.protos import ModelConfig, ModelEnsembling, ModelInput, ModelOutput, ModelParameter, ModelStatistics
 from trtnode.serving.models.servable import Servable
 from trtnode.serving.protocol.wire_signature import BYTES, Datatype, WireTensor
-from trtnode.serving.schema.model import BatchingConfig
+from trtnode.serving.schema.model import BatchingConfig, StepConfig
 from trtnode.serving.telemetry.request_stats import BatchStats, Snapshot
 from trtnode.serving.triton.conversion import triton_config
 
@@ -42,10 +42,20 @@ def model_config(servable: Servable) -> ModelConfig:
         dynamic_batching=None if batching is None else _dynamic_batching(batching),
         parameters={key: ModelParameter(string_value=value) for key, value in servable.parameters().items()},
     )
-    for field in ("input", "output", "instance_group", "max_batch_size", "dynamic_batching"):
+    if steps := servable.config.ensemble:
+        config.backend = ""
+        config.ClearField("instance_group")
+        config.ensemble_scheduling.step.extend(map(_described_step, steps))
+    for field in ("input", "output", "instance_group", "max_batch_size", "dynamic_batching", "ensemble_scheduling"):
         origin.ClearField(field)
     origin.MergeFrom(config)
     return origin
+
+
+def _described_step(step: StepConfig) -> ModelEnsembling.Step:
+    return ModelEnsembling.Step(
+        model_name=step.model, model_version=step.version, input_map=step.inputs, output_map=step.outputs
+    )
 
 
 def _described(written: Tensor, tensor: WireTensor, batched: bool, optional: bool = False) -> Tensor:

@@ -13,7 +13,7 @@ from trtnode.partitioner.model.regular_files import without_links
 from trtnode.protos import DESCRIPTOR
 from trtnode.protos import ModelConfig as TritonConfig
 from trtnode.serving.schema.model import ModelConfig
-from trtnode.serving.triton.keys import PRECISIONS, THREADS, Finding, findings
+from trtnode.serving.triton.keys import ENSEMBLE, PRECISIONS, THREADS, Finding, findings
 
 _DATA_TYPES = DESCRIPTOR.enum_types_by_name["DataType"].values_by_number
 _PLACES = {
@@ -28,6 +28,7 @@ _PLACES = {
     "threads": "parameters",
     "warmup": "model_warmup",
     "interface": "input",
+    "ensemble": "ensemble_scheduling",
     "custom_op_libraries": "model_operations",
     "name": "name",
 }
@@ -38,6 +39,11 @@ def problems_of(config: TritonConfig) -> tuple[list[Finding], list[Finding]]:
     """Return the fields of a configuration that are refused, and those that are logged."""
     found = list(findings(config))
     refused = [one for one in found if one.refused]
+    said, steps = (config.platform == ENSEMBLE, config.HasField("ensemble_scheduling")), config.ensemble_scheduling.step
+    if any(said) and not (all(said) and steps):
+        place = "ensemble_scheduling" if said[1] else "platform"
+        text = f"an ensemble has platform {ENSEMBLE!r}, and steps in ensemble_scheduling; write both, or neither"
+        refused.append(Finding(place, text, refused=True))
     for side in ("input", "output"):
         for index, tensor in enumerate(getattr(config, side)):
             if not tensor.name:
@@ -64,7 +70,7 @@ def model_of(config: TritonConfig, name: str, folder: pathlib.Path) -> tuple[Mod
         folder: It holds the model's version folders.
     """
     parts: list[Callable[[TritonConfig], Mapping[str, object]]] = [
-        _versions, _interface, _batching, _instances, _threads, _warmup, _engine,
+        _versions, _interface, _ensemble, _batching, _instances, _threads, _warmup, _engine,
     ]  # fmt: skip
     section: dict[str, object] = {"name": name, "path": folder.absolute()}
     for part in parts:
@@ -119,6 +125,35 @@ def _interface(config: TritonConfig) -> Mapping[str, object]:
         if tensors
     }
     return {"interface": sides} if sides else {}
+
+
+def _ensemble(config: TritonConfig) -> Mapping[str, object]:
+    steps = [
+        {
+            "model": step.model_name,
+            "version": step.model_version or -1,
+            "inputs": dict(step.input_map),
+            "outputs": dict(step.output_map),
+        }
+        for step in config.ensemble_scheduling.step
+    ]
+    return {"ensemble": steps} if steps else {}
+
+
+def field_of_step(place: Sequence[str | int], config: TritonConfig) -> str:
+    """Return the field that stands for a place in the section of an ensemble."""
+    match place:
+        case ("ensemble", index, *rest):
+            step = f"ensemble_scheduling.step[{index}]"
+            match rest:
+                case ["inputs" | "outputs" as side, *names]:
+                    return f"{step}.{side[:-1]}_map" + "".join(f"[{name!r}]" for name in names)
+                case [str(key)]:
+                    return f"{step}.model_{'name' if key == 'model' else key}"
+            return step
+        case ("interface", "outputs", name):
+            return next(f"output[{index}]" for index, one in enumerate(config.output) if one.name == name)
+    return _place_of(tuple(place))
 
 
 def _tensor(tensor: Any, *, batched: bool) -> dict[str, object]:

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 
 from trtnode.protos import ModelInstanceGroup
 
+ENSEMBLE = "ensemble"
 PLATFORMS = ("", "onnxruntime", "onnxruntime_onnx", "openvino")
 ACCELERATORS = ("tensorrt", "openvino")
 PRECISIONS = {"FP32": "fp32", "FP16": "fp16", "BF16": "bf16"}
@@ -105,7 +106,7 @@ _SHAPE_TENSOR = Key(Effect.LOGGED, "only plans of TensorRT have them; the file s
 
 KEYS: dict[str, Key] = {
     "name": _FOLLOWED,
-    "platform": Key(Effect.FOLLOWED, fault=_runs_onnx),
+    "platform": Key(Effect.FOLLOWED, fault=lambda name: None if name == ENSEMBLE else _runs_onnx(name)),
     "backend": Key(Effect.FOLLOWED, fault=_runs_onnx),
     "runtime": Key(Effect.LOGGED, "ONNX Runtime and the engines are those of this installation"),
     "version_policy": _FOLLOWED,
@@ -153,9 +154,9 @@ KEYS: dict[str, Key] = {
         Effect.REFUSED, "one policy holds for all priorities; write it as default_queue_policy"
     ),
     "sequence_batching": Key(Effect.REFUSED, "no model here keeps a state between requests; serve it elsewhere"),
-    "ensemble_scheduling": Key(
-        Effect.REFUSED, "chain the models with preprocess and postprocess of a servable.yaml, or in one ONNX file"
-    ),
+    "ensemble_scheduling": Key(Effect.DIFFERS, "the models are merged into one graph, which runs as one model"),
+    "ensemble_scheduling.max_inflight_requests": Key(Effect.LOGGED, "no step waits for another one's requests"),
+    "ensemble_scheduling.step.model_namespace": Key(Effect.REFUSED, "there is one repository here; take it out"),
     "optimization.graph": Key(Effect.LOGGED, "the graph is optimized in full"),
     "optimization.priority": Key(Effect.LOGGED, "all models have one priority"),
     "optimization.cuda": _ENGINE,
