@@ -52,7 +52,9 @@ def _configure_networks(parser: argparse.ArgumentParser) -> None:
 
 def _configure_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("models", type=pathlib.Path, nargs="+", metavar="MODEL", help="ONNX models, not compiled yet")
-    parser.add_argument("--inputs", type=pathlib.Path, metavar="IN.npz", help="inputs; generated ones without this")
+    parser.add_argument(
+        "--inputs", type=pathlib.Path, metavar="IN.npz", help="inputs, or texts (.txt, .jsonl); generated without this"
+    )
     _add_plan(parser)
     _add_reports(parser)
 

@@ -79,7 +79,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME:1x3x224x224",
         help="shape of an input; may be repeated; other open dimensions are 1",
     )
-    parser.add_argument("--inputs", type=pathlib.Path, metavar="IN.npz", help="inputs; generated ones without this")
+    parser.add_argument(
+        "--inputs", type=pathlib.Path, metavar="IN.npz", help="inputs, or texts (.txt, .jsonl); generated without this"
+    )
     parser.add_argument("--timeout", type=amount, default=60.0, metavar="S", help="limit of a request; default: 60")
     parser.add_argument("--processes", type=positive, metavar="N", help="client processes; default: one for four cores")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the open loop's times; default: 0")

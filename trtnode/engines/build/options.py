@@ -108,7 +108,7 @@ class EngineOptions:
     ] = 1800.0
     check_inputs: Annotated[
         pathlib.Path | None,
-        Option("Inputs to check the engines with (.npz), instead of generated ones.", metavar="IN.npz"),
+        Option("Inputs to check the engines with (.npz, or texts), instead of generated ones.", metavar="IN.npz"),
     ] = None
 
     @property

@@ -66,8 +66,8 @@ class Calibration:
     data: Annotated[
         str | None,
         Option(
-            "Samples of the inputs: an .npz file, a folder of them, or module:function. Or a ranges.json of `trtnode "
-            "calibrate`.",
+            "Samples of the inputs: an .npz file, a folder of them, texts (.txt, .jsonl), or module:function. Or a "
+            "ranges.json of `trtnode calibrate`.",
             name="calibration",
             metavar="DATA",
             is_source=True,

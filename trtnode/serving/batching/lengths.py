@@ -75,6 +75,11 @@ class Lengths:
             return None
         return next((bucket for bucket in self.buckets if bucket >= length), None)
 
+    def up_to(self, longest: int) -> Lengths:
+        """Return the lengths of requests of which none is longer."""
+        last = min(longest, self.buckets[-1])
+        return dataclasses.replace(self, buckets=(*(size for size in self.buckets if size < last), last))
+
     def padded(self, feeds: Feeds, size: int, fill: Fill | None = None) -> dict[str, np.ndarray]:
         """Return the inputs of a request at a larger length, padded as configured or by ``fill``."""
         fill = fill or self._declared

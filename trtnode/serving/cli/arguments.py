@@ -24,6 +24,8 @@ from trtnode.serving.cli.compile_flags import FLAGS, OPTIONS, add_compile_option
 CUSTOM_OPERATORS = ("custom_op_library",)
 """The option of commands that open models and compile none."""
 
+INPUTS_HELP = "an array for each input, or texts (.txt, .jsonl) where a tokenizer.json lies beside the model"
+
 CACHE_HELP = "default: $XDG_CACHE_HOME/trtnode, or ~/.cache/trtnode"
 
 
@@ -91,8 +93,8 @@ def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
         "--data",
         required=True,
         metavar="DATA",
-        help="samples of its inputs: an .npz of arrays with a leading sample axis, a folder of .npz or .npy files, or "
-        "module:function that yields dictionaries",
+        help="samples of its inputs: an .npz of arrays with a leading sample axis, a folder of .npz or .npy files, "
+        "texts (.txt, .jsonl), or module:function that yields dictionaries",
     )
     parser.add_argument("--method", choices=CALIBRATION_METHODS, default="mean", help="default: mean")
     parser.add_argument(
@@ -129,7 +131,7 @@ def _configure_convert(parser: argparse.ArgumentParser) -> None:
 
 def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=pathlib.Path, help="a compiled model, or any ONNX model")
-    parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
+    parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help=INPUTS_HELP)
     parser.add_argument("--outputs", type=pathlib.Path, required=True, metavar="OUT.npz", help="where to write results")
     parser.add_argument("--native", action="store_true", help="leave the engines alone")
     add_nan_option(parser, "as the model was compiled")
@@ -200,7 +202,7 @@ def _configure_align(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reference", type=pathlib.Path, required=True, metavar="REF.onnx", help="the model that it was made from"
     )
-    parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help="an array for each input")
+    parser.add_argument("--inputs", type=pathlib.Path, required=True, metavar="IN.npz", help=INPUTS_HELP)
     parser.add_argument(
         "--min-sqnr",
         type=number(),

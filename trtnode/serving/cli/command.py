@@ -39,6 +39,12 @@ CUSTOM_OPERATORS = "trtnode.engines.compile.custom_operators:custom_operators"
 ENSEMBLES = "trtnode.serving.config.triton_repository:ensemble_file"
 """Merges the ensemble of a folder into a file."""
 
+TEXT_SAMPLES = "trtnode.serving.text.samples:tokenized_arguments"
+"""Lets arguments that name files of texts name arrays instead."""
+
+SAMPLES = ("calibration", "check_inputs", "data", "inputs")
+"""Arguments that may name files of texts, by their suffix."""
+
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -92,6 +98,8 @@ def lazy(target: str, *, reads: Sequence[str] = (), multiplies: bool = True) -> 
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's import reads it
         work = imported(target)
         with contextlib.ExitStack() as using:
+            if any(str(getattr(arguments, name, "")).endswith((".txt", ".jsonl")) for name in SAMPLES):
+                using.enter_context(imported(TEXT_SAMPLES)(arguments))
             if libraries := getattr(arguments, "custom_op_library", None):
                 using.enter_context(imported(CUSTOM_OPERATORS)(libraries))
             for name in reads:

@@ -43,6 +43,7 @@ from trtnode.serving.models.pipelines import chain_model
 from trtnode.serving.models.warmup import try_once
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.server import LimitsConfig
+from trtnode.serving.text.samples import with_arrays
 from trtnode.serving.threads import background
 from trtnode.serving.threads.background import is_in_background
 from trtnode.serving.threads.caller import when_caller_leaves
@@ -331,8 +332,9 @@ def prepare(job: LoadJob, folder: pathlib.Path | None) -> ReadFile:
     else:
         read = job.known
     try_out = functools.partial(_run_first, job) if job.known is None else None
+    options = job.options if folder is None else with_arrays(job.config, read.source, job.options, folder)
     with named_as(job.config.path, read.source):
-        prepared = prepare_model(read.source, job.options, job.cache, folder, try_out)
+        prepared = prepare_model(read.source, options, job.cache, folder, try_out)
     return dataclasses.replace(read, prepared=_as_provisional(prepared) if job.in_background else prepared)
 
 

@@ -152,7 +152,7 @@ class ModelOpener:
             log_unlisted(signature, executable.inputs, executable.outputs)
         images = image_decoders(config, executable.inputs[0].name) if config.preprocess and executable.inputs else {}
         text = text_model(config, executable.inputs, executable.outputs)
-        lengths = self._unlike_lengths(executable, signature)
+        lengths = self._unlike_lengths(executable, signature, text)
         # Requests fit the signature once they are read; only what images and texts became is checked again.
         run: Run = placed(executable.run if images or text else executable.run_checked)
         runner = self._runner(executable, signature, run if lengths is None else lengths.padding(run), lengths)
@@ -165,12 +165,13 @@ class ModelOpener:
         wire = dataclasses.replace(seen, message_bytes=self.message_bytes).taking_images(images)
         if text is not None:
             wire = wire.taking_texts(text.text_input, text.tokenizer.inputs, pairs=text.tokenizer.config.pair)
+            wire = wire.naming_classes(text.output, text.labels)
         return LoadedModel(
             config=config.of_variant(next(v for v in config.variants if v.label == variant)) if variant else config,
             executable=executable,
             runner=runner,
             cache=RequestCache(wire, self.version, variant=variant, is_batched=batching is not None),
-            all_outputs=seen.outputs if len(signature.outputs) == len(executable.outputs) else None,
+            all_outputs=wire.outputs if len(signature.outputs) == len(executable.outputs) else None,
             images=images,
             text=text,
             reshapes=Reshapes.of(triton_config(config)),
@@ -198,7 +199,9 @@ class ModelOpener:
         inputs, runs_apart = signature.required, executable.needs_native
         return DynamicBatcher(run, inputs, batching, instances, self.counts, runs_apart, lengths)
 
-    def _unlike_lengths(self, executable: ServedExecutable, signature: WireSignature) -> LengthBatches | None:
+    def _unlike_lengths(
+        self, executable: ServedExecutable, signature: WireSignature, text: TextModel | None
+    ) -> LengthBatches | None:
         """Return what pads requests; None where it isn't configured, or answers would depend on padding."""
         name, config = self.config.name, self.config.lengths
         if config is None or self.interim:
@@ -207,6 +210,8 @@ class ModelOpener:
         lengths = lengths_of(None if config == "auto" else config, executable.inputs)
         if isinstance(lengths, Lengths):
             lengths = PaddingCheck(executable, signature, lengths, joins=joins).run()
+        if isinstance(lengths, Lengths) and text is not None and config == "auto":
+            lengths = lengths.up_to(text.tokenizer.config.max_length)
         if isinstance(lengths, Lengths):
             axes = ", ".join(f"axis {axis} of {tensor!r}" for tensor, axis in lengths.axes.items())
             logger.info("Model %r: requests are padded to %s, on %s", name, list(lengths.buckets), axes)

@@ -174,6 +174,13 @@ class WireSignature:
         required = (self.required & others.keys()) | {name}
         return dataclasses.replace(self, inputs=inputs, required=required)
 
+    def naming_classes(self, output: str, classes: Sequence[str]) -> WireSignature:
+        """Return the signature of a model whose classes have names, those of an output."""
+        named = [
+            dataclasses.replace(one, classes=tuple(classes)) if one.name == output else one for one in self.outputs
+        ]
+        return dataclasses.replace(self, outputs=tuple(named) if classes else self.outputs)
+
     def check_counts(self, inputs: int, outputs: int) -> None:
         """Refuse a request of more tensors than the model has, before anything is made of them.
 

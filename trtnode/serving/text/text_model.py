@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -74,6 +75,21 @@ def tokenizing(config: ModelConfig) -> TokenizeConfig | None:
     return first.tokenize if isinstance(first, PreprocessConfig) else None
 
 
+def load_tokenizer(model: pathlib.Path, stage: TokenizeConfig, inputs: Sequence[TensorSpec]) -> Tokenizer:
+    """Return the tokenizer that makes the inputs of a model.
+
+    Raises:
+        TextModelError: It can't be read, or the model has no input of token ids.
+    """
+    made = {spec.name: spec for spec in inputs if spec.name in TOKEN_INPUTS}
+    if "input_ids" not in made:
+        there = ", ".join(repr(spec.name) for spec in inputs) or "none"
+        raise TextModelError(model, f"tokenizing needs an input 'input_ids', and its inputs are {there}")
+    types = {name: spec.dtype.numpy() for name, spec in made.items() if spec.dtype is not None}
+    shape = made["input_ids"].shape or ()
+    return Tokenizer.load(stage, types, shape[1] if len(shape) == 2 and isinstance(shape[1], int) else None)
+
+
 def text_model(config: ModelConfig, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> TextModel | None:
     """Return a model of text; None if it takes no texts.
 
@@ -88,18 +104,12 @@ def text_model(config: ModelConfig, inputs: Sequence[TensorSpec], outputs: Seque
     stage = tokenizing(config)
     if stage is None:
         return None
-    made = {spec.name: spec for spec in inputs if spec.name in TOKEN_INPUTS}
-    if "input_ids" not in made or not outputs:
-        there = ", ".join(repr(spec.name) for spec in inputs) or "none"
-        raise TextModelError(config.path, f"tokenizing needs an input 'input_ids', and its inputs are {there}")
-    types = {name: spec.dtype.numpy() for name, spec in made.items() if spec.dtype is not None}
-    shape, text = made["input_ids"].shape or (), config.text or TextConfig()
-    length = shape[1] if len(shape) == 2 and isinstance(shape[1], int) else None
+    text = config.text or TextConfig()
     output = next((spec for spec in outputs if len(spec.shape or ()) == 2), outputs[0])
     size = output.shape[-1] if output.shape else None
     return TextModel(
         task=text.task or ("rerank" if stage.pair else "embed"),
-        tokenizer=Tokenizer.load(stage, types, length),
+        tokenizer=load_tokenizer(config.path, stage, inputs),
         text_input=TEXT,
         output=output.name,
         prompts=text.prompts,
