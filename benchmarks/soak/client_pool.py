@@ -46,6 +46,7 @@ ALL_CLIENTS = (
     ClientGroup("mistake", clients.send_mistake, 1, 0.02),
     ClientGroup("inspect", clients.inspect, 1, 0.2),
     ClientGroup("scrape", clients.scrape, 1, 0.5),
+    ClientGroup("embed", clients.embed, 2, 0.02),
 )
 
 FUZZ_CLIENTS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import pathlib
 import random
 import time
@@ -14,6 +15,7 @@ from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
 import grpc
+import numpy as np
 
 from benchmarks.soak.expected_answers import CheckedRequest, SoakModel, as_array
 from benchmarks.soak.mutators import Mutator
@@ -199,6 +201,24 @@ def scrape(context: ClientContext) -> Iterator[Outcome]:
                 yield Outcome(f"HTTP {response.status}")
         except OSError as error:
             yield Outcome("HTTP error", f"{path}: {error}")
+
+
+def embed(context: ClientContext) -> Iterator[Outcome]:
+    """Ask for vectors of a few or many sentences as OpenAI's client does."""
+    model = next(one for one in context.models if one.name == "sentences")
+    checked = [one for one in context.checked_requests if one.request.model_name == model.name]
+    chosen = context.rng.choices(range(len(checked)), k=context.rng.randint(1, 8))
+    texts = [text for place in chosen for text in (model.sent or ())[place]["text"].tolist()]
+    expected = np.concatenate([checked[place].answers[0]["vectors"] for place in chosen])
+    body = json.dumps({"model": model.name, "input": texts}).encode()
+    try:
+        with urllib.request.urlopen(f"{context.http}/v1/embeddings", body, timeout=ANSWER_S) as response:
+            found = [one["embedding"] for one in json.load(response)["data"]]
+    except OSError as error:
+        yield Outcome("HTTP error", f"/v1/embeddings: {error}")
+        return
+    right = np.shape(found) == expected.shape and np.allclose(found, expected, rtol=1e-3, atol=1e-4)
+    yield Outcome("HTTP 200", "" if right else "wrong vectors")
 
 
 def _infer_checked(context: ClientContext, timeout_s: float, *expected: grpc.StatusCode) -> Outcome:

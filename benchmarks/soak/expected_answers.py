@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.soak.sentences import graph, sentences_of, tokenized, tokenizer
 from trtnode.bench.server_process import inference_request
 from trtnode.engines.onnxruntime.library import onnxruntime
 from trtnode.protos import ModelInferRequest, ModelInferResponse
@@ -58,12 +59,16 @@ class SoakModel:
         settings: Its keys in servable.yaml beside name and path.
         variants: Contents of its file, used in turn.
         feeds: Inputs of the requests to it.
+        sent: The same as clients send them; None where the server gives the model what comes.
+        files: Contents of further files beside it, by name.
     """
 
     name: str
     settings: Mapping[str, object]
     variants: Sequence[onnx.ModelProto]
     feeds: Sequence[Mapping[str, np.ndarray]]
+    sent: Sequence[Mapping[str, np.ndarray]] | None = None
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def file(self, folder: pathlib.Path) -> pathlib.Path:
         """Return the path of its file."""
@@ -71,6 +76,8 @@ class SoakModel:
 
     def put(self, folder: pathlib.Path, turn: int) -> None:
         """Replace the file by the variant of a turn, atomically."""
+        for name, content in self.files.items():
+            (folder / name).write_text(content, encoding="utf-8")
         unfinished = folder / f"{self.name}.unfinished"
         onnx.save(self.variants[turn % len(self.variants)], unfinished)
         unfinished.replace(self.file(folder))
@@ -79,16 +86,17 @@ class SoakModel:
         """Return its requests with their expected answers."""
         sessions = [onnxruntime.InferenceSession(variant.SerializeToString()) for variant in self.variants]
         return [
-            CheckedRequest(inference_request(self.name, feeds), tuple(_answer(session, feeds) for session in sessions))
-            for feeds in self.feeds
+            CheckedRequest(inference_request(self.name, sent), tuple(_answer(session, feeds) for session in sessions))
+            for sent, feeds in zip(self.sent or self.feeds, self.feeds, strict=True)
         ]
 
 
 def soak_models(rng: np.random.Generator) -> list[SoakModel]:
-    """Make the models and their inputs: engines with batching and with images, native numbers and texts."""
+    """Make the models and their inputs: engines with batching, images and sentences, native numbers and texts."""
     batching = {"max_batch_size": 8, "max_queue_delay_us": 500}
     rows = [int(size) for size in rng.integers(1, 4, REQUESTS_A_MODEL)]
     texts = [[str(number) * number, "", "é"] for number in range(REQUESTS_A_MODEL)]
+    sentences = [sentences_of(rng, 1 + 3 * number) for number in range(REQUESTS_A_MODEL)]
     return [
         SoakModel(
             "layers",
@@ -109,6 +117,19 @@ def soak_models(rng: np.random.Generator) -> list[SoakModel]:
             [{"a": rng.integers(-9, 9, (n, 3)), "b": rng.integers(-9, 9, (n, 3))} for n in rows],
         ),
         SoakModel("texts", {"engine": "native"}, [_texts()], [{"x": np.array(row, object)} for row in texts]),
+        SoakModel(
+            "sentences",
+            {
+                "engine": "openvino",
+                "lengths": "auto",
+                "batching": {**batching, "max_batch_tokens": 128},
+                "preprocess": [{"tokenize": {"file": "tokenizer.json"}}],
+            },
+            [graph(rng)],
+            [tokenized(some) for some in sentences],
+            sent=[{"text": np.array([" ".join(words) for words in some], object)} for some in sentences],
+            files={"tokenizer.json": tokenizer()},
+        ),
     ]
 
 

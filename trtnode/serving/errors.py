@@ -182,6 +182,14 @@ class InvalidRequestError(ServingError):
     """The request is at fault; sending it again can't help."""
 
 
+class InvalidParameterError(InvalidRequestError):
+    """A field of a request for vectors or scores is at fault."""
+
+    def __init__(self, parameter: str, problem: str) -> None:
+        super().__init__(f"{parameter!r} {problem}")
+        self.parameter = parameter
+
+
 class UnreadableMessageError(ServingError):
     """The bytes of a request are no message of its RPC, or one of too many fields."""
 
@@ -213,6 +221,10 @@ class UnavailableError(ServingError):
     """The server can't take the request now; later, or elsewhere, it may succeed."""
 
 
+class BusyError(UnavailableError):
+    """The server has as many requests as it takes."""
+
+
 class UnauthenticatedError(ServingError):
     """The request comes without a token that this server knows."""
 
@@ -221,7 +233,7 @@ class ForbiddenError(ServingError):
     """The server, or the token of the request, doesn't allow what it asks for."""
 
 
-class QueueFullError(UnavailableError):
+class QueueFullError(BusyError):
     """As many requests wait for the model as may."""
 
     def __init__(self, most: int) -> None:

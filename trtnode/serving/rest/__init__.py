@@ -3,5 +3,5 @@
 Takes: a model host, and the configuration of the server.
 Gives: a port, and the ASGI application behind it.
 Promises: REST runs in the pools of gRPC and answers with its messages, field for field.
-Imports: batching, models, pages, protocol, schema, security, service, telemetry.
+Imports: batching, models, pages, protocol, schema, security, service, telemetry, text.
 """

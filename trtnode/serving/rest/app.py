@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from trtnode.serving.errors import InvalidRequestError
+from trtnode.serving.errors import InvalidRequestError, NotFoundError
 from trtnode.serving.models.loader import engine_cache
 from trtnode.serving.pages.served_explanation import Explanations
 from trtnode.serving.pages.status_page import Facts, render_status_page, server_facts
@@ -22,12 +22,29 @@ from trtnode.serving.rest.body import read_body
 from trtnode.serving.rest.inference import error_answer, infer, peer_of, unless_gone
 from trtnode.serving.rest.ops import NOT_STORED, OpsApp
 from trtnode.serving.rest.routes import EXPLANATIONS, INFERENCE, METHODS, STATUS, STATUS_PAGES, RestMethod
+from trtnode.serving.rest.text_endpoints import (
+    EMBEDDINGS,
+    MODELS,
+    RERANK,
+    Asked,
+    Embeddings,
+    Rerank,
+    described_model,
+    infer_texts,
+    listed,
+    model_of,
+    parse,
+    text_models,
+)
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.call import Call, FutureWriter
 from trtnode.serving.service.host import ModelHost
 from trtnode.serving.service.rpc_table import INFER_RPC, pool_of
 from trtnode.serving.telemetry.prometheus import exposition
+
+SHORT_BYTES = 1 << 14
+"""JSON up to this size is read in the event loop, which takes it less time than to ask a thread."""
 
 MOST_DIGITS = 19
 """Of the number of a slot."""
@@ -80,6 +97,9 @@ class HttpApp(OpsApp):
             *(Route(path, explain) for path in EXPLANATIONS),
             *(Route(method.path, self._method(method), methods=[method.verb]) for method in METHODS),
             *(Route(path, inference, methods=["POST"]) for path in INFERENCE),
+            Route(EMBEDDINGS, self.guarded(EMBEDDINGS, self._embed), methods=["POST"]),
+            *(Route(path, self.guarded(path, self._rerank), methods=["POST"]) for path in RERANK),
+            *(Route(path, self.guarded(MODELS, self._list_models)) for path in (MODELS, MODELS + "/{model}")),
         ]
 
     def _method(self, method: RestMethod) -> Callable[[Request], Awaitable[Response]]:
@@ -107,6 +127,31 @@ class HttpApp(OpsApp):
     async def _infer(self, request: Request, grant: Grant) -> Response:
         answer: Any = await infer(self._service, self._max_bytes, request, grant)  # an application, as responses are
         return answer  # type: ignore[no-any-return]
+
+    async def _embed(self, request: Request, grant: Grant) -> Response:
+        return await self._answer_texts(Embeddings, request, grant)
+
+    async def _rerank(self, request: Request, grant: Grant) -> Response:
+        return await self._answer_texts(Rerank, request, grant)
+
+    async def _answer_texts(self, kind: type[Asked], request: Request, grant: Grant) -> Response:
+        body = await read_body(request, self._max_bytes)
+        parsing = functools.partial(parse, kind, body)
+        is_short = not body.packed and sum(map(len, body.chunks)) <= SHORT_BYTES
+        asked = parsing() if is_short else await asyncio.wrap_future(self._pools.control.call(parsing))
+        name = model_of(self._service, asked)
+        self._authorizer.check_model(grant, name)
+        answer: Any = await infer_texts(self._service, name, asked, request, grant)  # an application, as responses are
+        return answer  # type: ignore[no-any-return]
+
+    async def _list_models(self, request: Request, grant: Grant) -> Response:
+        names = [name for name, _ in text_models(self._service) if grant.covers(name)]
+        name = request.path_params.get("model")
+        if name is None:
+            return JSONResponse(listed(names))
+        if name not in names:
+            raise NotFoundError(f"there is no model of texts {name[:255]!r}; there are {', '.join(names) or 'none'}")
+        return JSONResponse(described_model(name))
 
     async def _show_status(self, request: Request, grant: Grant) -> Response:
         since = request.query_params.get("since", "0")

@@ -6,18 +6,20 @@ Probes need no token.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trtnode.serving.errors import ForbiddenError, TooLargeError, UnauthenticatedError, UnavailableError
 from trtnode.serving.rest.inference import error_answer, peer_of
 from trtnode.serving.rest.routes import LIVEZ, METRICS, READYZ
+from trtnode.serving.rest.text_endpoints import has_openai_errors, openai_error
 from trtnode.serving.security.authorization import MODEL_FIELDS, Authorizer
 from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.status import status_of
@@ -36,7 +38,7 @@ ALL_MODELS = ""
 PROBES = (LIVEZ, READYZ, "/v2/health/live", "/v2/health/ready")
 """The paths that also answer while every connection has a request that runs."""
 
-KNOWN = "/v2/..., /metrics, /livez, /readyz and the status page /"
+KNOWN = "/v2/..., /v1/..., /rerank, /metrics, /livez, /readyz and the status page /"
 """The paths that there are."""
 
 
@@ -118,7 +120,8 @@ class OpsApp:
         text = f"{path} doesn't take {request.method}" if status == 405 else f"there is no {path}; there are {KNOWN}"
 
         async def refuse(_request: Request, _grant: Grant) -> Response:
-            return JSONResponse({"error": text}, status, error.headers)
+            body = openai_error(status, text).facts if has_openai_errors(path) else json.dumps({"error": text})
+            return Response(body, status, error.headers, "application/json")
 
         return await self.guarded(path, refuse)(request)
 
@@ -141,7 +144,10 @@ async def _livez(_request: Request) -> Response:
 
 
 def _failed(error: Exception, what: str) -> Response:
-    answer = error_answer(*status_of(error, what))
+    code, details = status_of(error, what)
+    answer = error_answer(code, details)
+    if has_openai_errors(what):
+        answer = openai_error(answer.status, details, getattr(error, "parameter", None))
     headers = {"WWW-Authenticate": "Bearer"} if isinstance(error, UnauthenticatedError) else {}
     if isinstance(error, TooLargeError):  # the client still sends, and shall stop
         headers["Connection"] = "close"

@@ -21,6 +21,7 @@ from trtnode.serving.service.call import Call
 from trtnode.serving.service.status import failure_reason
 from trtnode.serving.telemetry import logs
 from trtnode.serving.telemetry.request_stats import Durations
+from trtnode.serving.text.text_model import count_tokens
 from trtnode.serving.threads.request_pool import RequestPool
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ class Inference(abc.ABC):
             request = self._request = self.read(self._cache, memory.of(call.grant.memory_owner))
             loaded = servable.loaded
             feeds = loaded.decode(request.feeds)
+            if loaded.text is not None:
+                servable.counts.add_tokens(count_tokens(feeds))
             read_ns = time.perf_counter_ns()
             durations.compute_input = read_ns - began_ns
             if trace is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trtnode.engines.artifact.cache import builder_version
-from trtnode.serving.errors import InvalidRequestError, MissingExtraError, NotFoundError, UnavailableError
+from trtnode.serving.errors import BusyError, InvalidRequestError, MissingExtraError, NotFoundError, UnavailableError
 from trtnode.serving.models.repository import ModelRepository
 from trtnode.serving.models.servable import Servable
 from trtnode.serving.models.served_model import ServedModel
@@ -192,10 +192,10 @@ class InferenceService:
     def _refusal(self, name: str) -> UnavailableError:
         """Count a request that the server has no room or no time left for, and return its error."""
         counts = self._counts_of(name)
-        error = UnavailableError(
-            "the server is stopping; send the request to another one"
+        error = (
+            UnavailableError(f"{STOPPING}; send the request to another one")
             if self.draining
-            else "the server has as many requests as it may (server.limits.max_requests); try later"
+            else BusyError("the server has as many requests as it may (server.limits.max_requests); try later")
         )
         counts.add_failure(FailureReason.REJECTED, detail=str(error))
         counts.add_rejection(RejectionReason.DRAINING if self.draining else RejectionReason.MAX_REQUESTS)

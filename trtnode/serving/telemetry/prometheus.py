@@ -83,6 +83,8 @@ def _samples(counts: ModelCounts) -> Iterator[tuple[str, Mapping[str, str], floa
     if now.buckets:
         yield "trtnode_padding_elements", counts.labels, now.padding
         yield "trtnode_length_shapes", counts.labels, now.shapes
+    if now.tokens:
+        yield "trtnode_tokens", counts.labels, now.tokens
     for one in counts.variants:
         labels = {**counts.labels, "variant": one["name"], "quality": f"{one['quality']:g}"}
         yield "trtnode_model_variant", labels, one["answers"]
@@ -199,6 +201,7 @@ _FAMILIES = {
         GaugeMetricFamily,
         "Memory of the model by kind: weights, engines, and what the process grew by when the model was loaded.",
     ),
+    "trtnode_tokens": (CounterMetricFamily, "Tokens of the texts of requests, without padding."),
     "trtnode_length_executions": (CounterMetricFamily, "Executions by the length that requests were padded to."),
     "trtnode_padding_elements": (CounterMetricFamily, "Elements of inputs that were padding."),
     "trtnode_length_shapes": (GaugeMetricFamily, "Pairs of a padded length and a number of rows that were executed."),

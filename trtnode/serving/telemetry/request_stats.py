@@ -118,6 +118,7 @@ class Snapshot:
         buckets: Executions by the length that their requests were padded to.
         padding: Elements of inputs that were padding.
         shapes: Pairs of a length and a number of rows that were executed.
+        tokens: Tokens of the texts of requests, without padding.
         latencies: Answered requests by time in the server: number of the step, see ``latency_bound_us``.
         failure_latencies: Those that got an error, likewise.
         last_ms: When the last request ended, in milliseconds since 1970; 0 if there was none.
@@ -137,6 +138,7 @@ class Snapshot:
     buckets: Mapping[int, int]
     padding: int
     shapes: int
+    tokens: int
     latencies: Mapping[int, int]
     failure_latencies: Mapping[int, int]
     last_ms: int
@@ -191,6 +193,7 @@ class ModelCounts:
         self._alone = BatchStats()
         self._buckets: Counter[int] = Counter()
         self._padding = 0
+        self._tokens = 0
         self._shapes: set[tuple[int, int]] = set()
         self._latencies: Counter[int] = Counter()
         self._failure_latencies: Counter[int] = Counter()
@@ -289,6 +292,11 @@ class ModelCounts:
         with self._lock:
             self._padding += padding
 
+    def add_tokens(self, tokens: int) -> None:
+        """Count the tokens of a request's texts."""
+        with self._lock:
+            self._tokens += tokens
+
     def snapshot(self) -> Snapshot:
         """Return all counts, as of one moment."""
         with self._lock:
@@ -312,6 +320,7 @@ class ModelCounts:
                 buckets=dict(sorted(self._buckets.items())),
                 padding=self._padding,
                 shapes=len(self._shapes),
+                tokens=self._tokens,
                 latencies=dict(sorted(self._latencies.items())),
                 failure_latencies=dict(self._failure_latencies),
                 last_ms=self._last_ns // 1_000_000,

@@ -91,7 +91,11 @@ def as_folder_says(config: ModelConfig, outputs: Sequence[TensorSpec]) -> tuple[
         "preprocess": (PreprocessConfig(tokenize=reader.tokenize()),),
         "postprocess": tuple(reader.stages()),
         "text": text.model_copy(update=given),
-        **({} if "batching" in config.model_fields_set else {"batching": BatchingConfig()}),
+        **(
+            {}
+            if "batching" in config.model_fields_set
+            else {"batching": BatchingConfig(max_batch_size=32, max_batch_tokens=8192)}
+        ),
         **({} if "lengths" in config.model_fields_set else {"lengths": "auto"}),
     }
     return config.model_copy(update=update), reader.lines(folder, config.file)

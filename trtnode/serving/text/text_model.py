@@ -69,6 +69,12 @@ class TextModel:
         return {**others, **self.tokenizer.encode(label, feeds[self.text_input].tolist(), prompt=self.prompt())}
 
 
+def count_tokens(feeds: Mapping[str, np.ndarray]) -> int:
+    """Return how many tokens a request has, padding aside."""
+    mask = feeds.get("attention_mask")
+    return int(mask.sum()) if mask is not None else feeds["input_ids"].size
+
+
 def tokenizing(config: ModelConfig) -> TokenizeConfig | None:
     """Return the stage of a model that tokenizes; None if it takes no texts."""
     first = config.preprocess[0] if config.preprocess else None
