@@ -168,10 +168,15 @@ def test_compose_starts_the_same_server() -> None:
     assert service["read_only"]
 
 
-def test_the_dashboard_asks_for_what_a_server_exports(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dashboard_and_alerts_ask_for_what_a_server_exports(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     panels = json.loads((DEPLOY / "grafana.json").read_text(encoding="utf-8"))["panels"]
-    queries = " ".join(target["expr"] for panel in panels for target in panel["targets"])
+    alerts = yaml.safe_load((DEPLOY / "alerts.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+    queries = " ".join(
+        [*(target["expr"] for panel in panels for target in panel["targets"]), *(one["expr"] for one in alerts)]
+    )
     with (
         trtnode.serve(DIGITS, engine="native", port=0, http_port=0) as server,
         urllib.request.urlopen(f"http://{server.http_address}/metrics") as answer,
@@ -182,7 +187,7 @@ def test_the_dashboard_asks_for_what_a_server_exports(tmp_path: pathlib.Path, mo
     labels = {label for group in re.findall(r"by \(([^)]*)\)", queries) for label in group.split(", ")}
 
     assert asked <= set(re.findall(r"^(?:# TYPE )?(\w+)", exported, re.MULTILINE))
-    assert labels <= set(re.findall(r'[{,](\w+)="', exported))
+    assert labels - {"job"} <= set(re.findall(r'[{,](\w+)="', exported))
     assert len({panel["id"] for panel in panels}) == len(panels)
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
 

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import yaml
 from google.protobuf.message import Message
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.serving.conftest import Adders, Eventually, FakeExecutable, Running, Starter, given, refusal
 from trtnode.protos import RepositoryIndexRequest, RepositoryModelLoadRequest, RepositoryModelUnloadRequest
@@ -61,18 +60,34 @@ def test_an_unloaded_model_is_not_found_until_it_is_loaded_again(
     assert adders.index(client) == {"1": ("READY", "")}
 
 
-def test_a_server_is_not_ready_while_a_required_model_is_unloaded(running: Running) -> None:
-    with grpc.insecure_channel(running.address) as channel:
-        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
-        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
-
-        running.client.unload_model("m")
-        assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
-        assert not running.client.is_server_ready()
-
-        running.client.load_model("m")
-        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+def test_a_server_stays_ready_without_a_model_that_was_unloaded(running: Running, adders: Adders) -> None:
+    running.client.unload_model("m")
     assert running.client.is_server_ready()
+
+    (adders.folder / "m.onnx").write_bytes(b"no model")
+    refusal(lambda: running.client.load_model("m"))
+    assert running.client.is_server_ready()
+
+    adders.write("m.onnx", 2)
+    running.client.load_model("m")
+    assert adders.ask(running.client) == 2
+    assert running.client.is_server_ready()
+
+
+def test_a_deployment_that_failed_shows_in_the_metrics_until_one_succeeds(running: Running, adders: Adders) -> None:
+    def exported(name: str) -> float | None:
+        return running.server.metrics.registry.get_sample_value(name, {"model": "m", "version": "1"})
+
+    assert (exported("trtnode_failed_loads_total"), exported("trtnode_model_outdated")) == (0, 0)
+
+    (adders.folder / "m.onnx").write_bytes(b"no model")
+    refusal(lambda: running.client.load_model("m"))
+    assert (exported("trtnode_failed_loads_total"), exported("trtnode_model_outdated")) == (1, 1)
+    assert adders.ask(running.client) == 1
+
+    adders.write("m.onnx", 2)
+    running.client.load_model("m")
+    assert (exported("trtnode_failed_loads_total"), exported("trtnode_model_outdated")) == (1, 0)
 
 
 def test_unloading_waits_for_requests_in_flight_without_making_the_caller_wait(

@@ -161,11 +161,11 @@ class ModelRepository:
 
     def ready(self) -> bool:
         """Return whether every required model has a version that is ready."""
-        return all(model.ready for model in self._models.values() if model.config.required)
+        return all(model.ready for model in self._models.values() if model.required)
 
     def failed(self) -> ServedModel | None:
         """A required model of which no version could be loaded, if there is one."""
-        broken = (model for model in self._models.values() if model.config.required and not model.ready)
+        broken = (model for model in self._models.values() if model.required and not model.ready)
         return next((model for model in broken if model.failure), None)
 
     def load(self, name: str, settings: str | None, contents: Mapping[str, bytes]) -> None:

@@ -34,6 +34,8 @@ class ServedModel:
             first time, and that failed to.
         source: The configuration in effect, with files that a request brought.
         unloaded: Whether it was unloaded on request, and doesn't come back by itself.
+        required: False if the server is ready without it: as configured, and from a request to unload it until it is
+            loaded again.
         failure: Why the last load of all versions didn't succeed; empty if it did.
     """
 
@@ -48,6 +50,7 @@ class ServedModel:
         self.config = config
         self.versions: Mapping[int, Servable] = {}
         self.unloaded = False
+        self.required = config.required
         self.failure = ""
         self._loader = loader
         self._metrics = metrics
@@ -105,6 +108,7 @@ class ServedModel:
         self._tried.clear()
         self._load_changed(unloads)
         self.failure = self._problem()
+        self.required = self.required if self.failure else self.config.required
         if not self._wanted():
             self._mark_missing()
         self._on_change()
@@ -159,6 +163,9 @@ class ServedModel:
         with self._lock:
             self._unloads += 1
             self.unloaded = True
+            self.required &= self._ending
+            for counts in self._counts.values():
+                counts.is_outdated = False
             gone, self.versions = self.versions, {}
             self._retire(gone)
 
@@ -220,6 +227,8 @@ class ServedModel:
             gone = {number: self.versions[number] for number in obsolete}
             self.versions = {number: one for number, one in self.versions.items() if number not in gone}
             self._tried = {number: stamp for number, stamp in self._tried.items() if number in wanted}
+            for number in self._counts.keys() - wanted.keys():
+                self._counts[number].is_outdated = False
             self._retire(gone)
             self._former = {number: one for number, one in self._former.items() if number in found}
 
@@ -233,6 +242,8 @@ class ServedModel:
         if candidate.is_ready and self.look().get(number) != file:
             self._free(candidate)
             candidate.reason = CHANGED
+        self._counts[number].failed_loads += not candidate.is_ready
+        self._counts[number].is_outdated = not candidate.is_ready
         if candidate.is_ready:
             self._put(number, candidate, unloads)
         elif current is not None and current.is_ready:

@@ -99,7 +99,7 @@ class InferenceService:
 
     def models_not_ready(self) -> list[str]:
         """Return which required models can't answer, one line a model."""
-        models = [model for model in self.repository.models() if model.config.required and not model.ready]
+        models = [model for model in self.repository.models() if model.required and not model.ready]
         return [f"model {model.config.name!r} is {_state_of(model)}" for model in models]
 
     def models_building(self) -> list[str]:

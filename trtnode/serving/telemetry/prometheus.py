@@ -110,6 +110,8 @@ def _samples(counts: ModelCounts) -> Iterator[tuple[str, Mapping[str, str], floa
         yield "trtnode_model_memory_bytes", {**counts.labels, "kind": kind}, size
     yield "trtnode_model_ready", counts.labels, counts.ready
     yield "trtnode_model_building", counts.labels, counts.builds
+    yield "trtnode_failed_loads", counts.labels, counts.failed_loads
+    yield "trtnode_model_outdated", counts.labels, counts.is_outdated
     if counts.precision:
         yield "trtnode_model_precision", {**counts.labels, **counts.precision}, 1
 
@@ -207,6 +209,8 @@ _FAMILIES = {
     "trtnode_length_shapes": (GaugeMetricFamily, "Pairs of a padded length and a number of rows that were executed."),
     "trtnode_model_ready": (GaugeMetricFamily, "1 if the model can answer."),
     "trtnode_model_building": (GaugeMetricFamily, "1 while the model answers natively until its engines are built."),
+    "trtnode_failed_loads": (CounterMetricFamily, "Loads that failed; the version before keeps serving."),
+    "trtnode_model_outdated": (GaugeMetricFamily, "1 while what is on disk couldn't be loaded, and isn't served."),
     "trtnode_model_variant": (GaugeMetricFamily, "1 for the variant that answers now, 0 for the others."),
     "trtnode_variant_latency_seconds": (GaugeMetricFamily, "Latency of a variant, as measured when it was loaded."),
     "trtnode_model_precision": (GaugeMetricFamily, "1, with the precision asked for and the one in effect as labels."),

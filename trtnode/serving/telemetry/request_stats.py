@@ -165,6 +165,9 @@ class ModelCounts:
         self.ready = False
         self.builds = False
         """True while it answers natively, and its engines are being built."""
+        self.failed_loads = 0
+        self.is_outdated = False
+        """True while what is on disk isn't what is served, since it couldn't be loaded."""
         self.precision: Mapping[str, str] = {}
         self.engine_builds = 0
         self.engines_rejected = 0
