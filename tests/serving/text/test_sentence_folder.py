@@ -266,6 +266,7 @@ def test_what_was_read_and_assumed_is_told_in_five_lines(tmp_path: pathlib.Path)
 
     first, tokenize, postprocess, text, last = read(tmp_path).lines
     assert first == f"read from the folder {tmp_path}; file onnx/model.onnx"
+    assert tokenize.startswith('preprocess: [{"tokenize": {"file": ')
     assert '"max_length": 32' in tokenize
     stages = '[{"keep": ["last_hidden_state"]}, {"pool": {"by": ["mean"]}}, {"l2_normalize": {}}]'
     assert postprocess == f"postprocess: {stages}"
@@ -382,9 +383,9 @@ def test_a_folder_without_its_file_says_which_there_are(tmp_path: pathlib.Path) 
     save_folder(tmp_path, new("mean"))
     (tmp_path / "onnx" / "model.onnx").rename(tmp_path / "onnx" / "model_O4.onnx")
 
-    advice = "export one, or choose with the key file; its ONNX files are onnx/model_O4.onnx"
-    assert fault(tmp_path).endswith(f"has config.json, but no model.onnx or onnx/model.onnx; {advice}")
-    assert fault(tmp_path, file="b.onnx").startswith("file: there is no b.onnx in ")
+    advice = "export one, or choose one with the key file; its ONNX files are onnx/model_O4.onnx"
+    assert fault(tmp_path).endswith(f"it has config.json, but no model.onnx or onnx/model.onnx; {advice}")
+    assert fault(tmp_path, file="b.onnx").endswith(f"it has config.json, but no b.onnx; {advice}")
     (tmp_path / "tokenizer.json").unlink()
     assert "tokenizer.json: there is no such file" in fault(tmp_path, file="onnx/model_O4.onnx")
 

@@ -46,6 +46,9 @@ OFFSET_FAMILY = ("camembert", "longformer", "mpnet", "roberta", "roberta-prelaye
 
 USUAL_LENGTH = 512
 
+SHOWN = ("preprocess", "postprocess", "text")
+"""Keys of servable.yaml that stand for the folder, which the log shows."""
+
 ACTIVATIONS: dict[str, Activation | None] = {
     "torch.nn.modules.linear.Identity": None,
     "torch.nn.modules.activation.Tanh": "tanh",
@@ -143,14 +146,19 @@ class _Dense(JsonObject):
 
 
 def model_file(folder: pathlib.Path, chosen: str | None) -> str | None:
-    """Return the ONNX file of a folder, relative to it; None if it is none of a model of text, or has no such file.
+    """Return the ONNX file of a folder, relative to it; None if it isn't that of a model of text.
 
     Raises:
-        TextModelError: The file lies outside the folder.
+        TextModelError: There is none, or it lies outside the folder.
     """
-    files = FolderFiles(folder)
-    names = () if files.path(CONFIG) is None else (chosen,) if chosen else MODEL_FILES
-    return next((name for name in names if files.path(name)), None)
+    files, names = FolderFiles(folder), (chosen,) if chosen else MODEL_FILES
+    if files.path(CONFIG) is None:
+        return None
+    for name in filter(files.path, names):
+        return name
+    there = ", ".join(sorted(str(path.relative_to(folder)) for path in folder.rglob("*.onnx"))) or "none"
+    advice = f"export one, or choose one with the key file; its ONNX files are {there}"
+    raise TextModelError(folder, f"it has {CONFIG}, but no {' or '.join(names)}; {advice}")
 
 
 def as_folder_says(config: ModelConfig, outputs: Sequence[TensorSpec]) -> tuple[ModelConfig, list[str]]:
@@ -172,19 +180,13 @@ def as_folder_says(config: ModelConfig, outputs: Sequence[TensorSpec]) -> tuple[
     text, before, after = reader.text(), reader.tokenize(), tuple(reader.stages())
     given = {} if config.text is None else {name: getattr(config.text, name) for name in config.text.model_fields_set}
     usual = {"batching": BatchingConfig(max_batch_size=32, max_batch_tokens=8192), "lengths": "auto"}
-    update = {name: value for name, value in usual.items() if name not in config.model_fields_set}
+    update: dict[str, Any] = {name: usual[name] for name in usual.keys() - config.model_fields_set}
     update |= {"file": None, "text": text.model_copy(update=given), "postprocess": after}
-    update |= {"preprocess": (PreprocessConfig(tokenize=before),)}
-    shown = {"tokenize": before, "postprocess": after, "text": text}
-    read = [f"{name}: {json.dumps(_plain(value), ensure_ascii=False):.500}" for name, value in shown.items()]
-    first, last = f"read from the folder {folder}; file {config.file}", "; ".join(reader.assumed) or "nothing"
-    return config.model_copy(update=update), [first, *read, f"assumed: {last}"]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(one) for one in value]
-    return value.model_dump(mode="json", exclude_defaults=True) if isinstance(value, pydantic.BaseModel) else value
+    whole = config.model_copy(update={**update, "preprocess": (PreprocessConfig(tokenize=before),)})
+    shown = whole.model_dump(mode="json", include=set(SHOWN), exclude_defaults=True)
+    read = [f"{name}: {json.dumps(shown.get(name), ensure_ascii=False):.500}" for name in SHOWN]
+    assumed = "; ".join(reader.assumed) or "nothing"
+    return whole, [f"read from the folder {folder}; file {config.file}", *read, f"assumed: {assumed}"]
 
 
 class _Reader:
