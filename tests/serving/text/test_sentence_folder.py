@@ -264,13 +264,14 @@ def test_what_was_read_and_assumed_is_told_in_five_lines(tmp_path: pathlib.Path)
     prompts = {"config_sentence_transformers.json": PROMPTS}
     save_folder(tmp_path, {**new("mean", "Normalize"), **prompts})
 
-    assert read(tmp_path).lines == [
-        f"read from the folder {tmp_path}, as it is; file onnx/model.onnx",
-        "tokenizer: texts of 32 tokens at most, cut right, filled up right with [PAD]",
-        "behind the model: output last_hidden_state, pooling by mean, vectors of length 1",
-        "requests: embed; prompts query, passage; by default query",
-        "assumed: nothing",
-    ]
+    first, tokenize, postprocess, text, last = read(tmp_path).lines
+    assert first == f"read from the folder {tmp_path}; file onnx/model.onnx"
+    assert tokenize.startswith('preprocess: [{"tokenize": {"file": ')
+    assert '"max_length": 32' in tokenize
+    stages = '[{"keep": ["last_hidden_state"]}, {"pool": {"by": ["mean"]}}, {"l2_normalize": {}}]'
+    assert postprocess == f"postprocess: {stages}"
+    assert '"default_prompt": "query"' in text
+    assert last == "assumed: nothing"
 
 
 def test_keys_of_the_configuration_go_before_the_folder(tmp_path: pathlib.Path) -> None:
@@ -304,44 +305,44 @@ def fault(folder: pathlib.Path, **keys: Any) -> str:
 REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     "sparse": (
         {"config_sentence_transformers.json": {"model_type": "SparseEncoder"}},
-        "config_sentence_transformers.json: model_type is 'SparseEncoder', and only vectors and scores of pairs are",
+        "config_sentence_transformers.json: model_type: should be 'SentenceTransformer' or 'CrossEncoder', not",
     ),
     "python-of-the-folder": (
         {"modules.json": [{"idx": 0, "path": "", "type": "custom_st.Transformer"}]},
-        "modules.json: [0].type is 'custom_st.Transformer': Python of the folder, which never runs",
+        "modules.json: [0].type: 'custom_st.Transformer' is Python of the folder, which never runs",
     ),
     "unknown-module": (
         {"modules.json": modules("LayerNorm")},
-        "modules.json: [1].type is 'sentence_transformers.models.LayerNorm', and should be Pooling or Dense or",
+        "modules.json: [1]: 'sentence_transformers.models.LayerNorm' in the folder '1_LayerNorm', which isn't followed",
     ),
     "model-elsewhere": (
         {"modules.json": [{"idx": 0, "path": "0_Transformer", "type": f"{OLD}Transformer"}]},
-        "modules.json: [0].path should be empty: the model lies in the folder itself",
+        "modules.json: [0]: 'sentence_transformers.models.Transformer' in the folder '0_Transformer', which isn't",
     ),
-    "unknown-pooling": (new("median"), "1_Pooling/config.json: pooling_mode is 'median', and should be of cls, max"),
-    "pooling-of-another-type": (old(mean_tokens=3), "pooling_mode_mean_tokens is 3, and should be of type bool"),
+    "unknown-pooling": (new("median"), "1_Pooling/config.json: pooling_mode[0]: should be 'cls', 'max', 'mean'"),
+    "pooling-of-another-type": (old(mean_tokens=3), "pooling_mode_mean_tokens: should be a valid boolean, not 3"),
     "dense-with-a-residual": (
-        {**new("mean", "Dense"), **dense("2_Dense", IDENTITY, use_residual=True)}, "use_residual is true, which isn't"
+        {**new("mean", "Dense"), **dense("2_Dense", IDENTITY, use_residual=True)}, "use_residual: should be False"
     ),
     "dense-of-something-else": (
         {**new("mean", "Dense"), **dense("2_Dense", IDENTITY, module_input_name="token_embeddings")},
-        "2_Dense/config.json: module_input_name is 'token_embeddings', and should be 'sentence_embedding'",
+        "2_Dense/config.json: module_input_name: should be 'sentence_embedding', not \"token_embeddings\"",
     ),
     "dense-with-python": (
-        {**new("mean", "Dense"), **dense("2_Dense", "custom.Swish")}, "activation function is 'custom.Swish', and"
+        {**new("mean", "Dense"), **dense("2_Dense", "custom.Swish")}, "activation_function: should be one of torch"
     ),
     "missing-prompt": (
         {"config_sentence_transformers.json": {"default_prompt_name": "query"}},
-        "config_sentence_transformers.json: default_prompt_name is 'query', which is none of prompts",
+        "config_sentence_transformers.json: default_prompt_name: 'query' is none of prompts",
     ),
     "prompts-that-are-no-texts": (
-        {"config_sentence_transformers.json": {"prompts": {"query": 3}}}, "prompts should have texts by name"
+        {"config_sentence_transformers.json": {"prompts": {"query": 3}}}, "prompts.query: should be a valid string"
     ),
-    "no-object": ({"tokenizer_config.json": [1]}, "tokenizer_config.json: it should be an object of JSON"),
-    "no-list": ({"modules.json": {"a": 1}}, "modules.json: it should be a list of objects of JSON"),
-    "third-side": ({"tokenizer_config.json": {"padding_side": "top"}}, "padding_side is 'top', and should be left or"),
+    "no-object": ({"tokenizer_config.json": [1]}, "tokenizer_config.json: should be a mapping, not a list"),
+    "no-list": ({"modules.json": {"a": 1}}, "modules.json: should be a valid array"),
+    "third-side": ({"tokenizer_config.json": {"padding_side": "top"}}, "padding_side: should be 'right' or 'left'"),
     "labels-with-a-gap": (
-        {"config.json": {**CROSS, "id2label": {"0": "a", "2": "b"}}}, "id2label should have a name for each number"
+        {"config.json": {**CROSS, "id2label": {"0": "a", "2": "b"}}}, "id2label: should have a name for each number"
     ),
 }  # fmt: skip
 
@@ -362,29 +363,29 @@ def test_weights_that_are_programs_are_refused(tmp_path: pathlib.Path) -> None:
 
     assert "2_Dense/model.safetensors: there is no such file" in fault(tmp_path)
     (tmp_path / "2_Dense" / "model.safetensors").write_bytes(b"\xff" * 64)
-    assert "2_Dense/model.safetensors is no file of safetensors" in fault(tmp_path)
+    assert "2_Dense/model.safetensors is no layer of safetensors" in fault(tmp_path)
 
 
 def test_an_export_without_the_tokens_does_not_tell_whether_a_dense_layer_is_in_it(tmp_path: pathlib.Path) -> None:
     files = {**new("mean", "Dense"), **dense("2_Dense", IDENTITY)}
     save_folder(tmp_path, files, {"sentence_embedding": "mean"})
 
-    assert "type is Dense, which 'sentence_embedding' may have or not; export the tokens" in fault(tmp_path)
+    assert "its outputs are 'sentence_embedding'; export it with 'last_hidden_state'" in fault(tmp_path)
 
 
 def test_outputs_that_nothing_names_are_refused(tmp_path: pathlib.Path) -> None:
     save_folder(tmp_path, new("mean"), {"a": "hidden", "b": "mean"})
 
-    assert "its ONNX file has 'a', 'b', and no 'last_hidden_state'" in fault(tmp_path)
+    assert "its outputs are 'a', 'b'; export it with 'last_hidden_state'" in fault(tmp_path)
 
 
 def test_a_folder_without_its_file_says_which_there_are(tmp_path: pathlib.Path) -> None:
     save_folder(tmp_path, new("mean"))
     (tmp_path / "onnx" / "model.onnx").rename(tmp_path / "onnx" / "model_O4.onnx")
 
-    advice = "export one, or choose with the key file; its ONNX files are onnx/model_O4.onnx"
-    assert fault(tmp_path).endswith(f"has config.json, but no model.onnx or onnx/model.onnx; {advice}")
-    assert fault(tmp_path, file="b.onnx").startswith("file: there is no b.onnx in ")
+    advice = "export one, or choose one with the key file; its ONNX files are onnx/model_O4.onnx"
+    assert fault(tmp_path).endswith(f"it has config.json, but no model.onnx or onnx/model.onnx; {advice}")
+    assert fault(tmp_path, file="b.onnx").endswith(f"it has config.json, but no b.onnx; {advice}")
     (tmp_path / "tokenizer.json").unlink()
     assert "tokenizer.json: there is no such file" in fault(tmp_path, file="onnx/model_O4.onnx")
 

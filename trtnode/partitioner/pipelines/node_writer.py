@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import onnx
 import onnx_ir as ir
 
 from trtnode.partitioner.model.new_values import new_names
@@ -104,6 +105,27 @@ class NodeWriter:
         ]
         self._graph.append(ir.node(op_type, inputs, attributes, outputs=outputs, name=name))
         return tuple(outputs)
+
+    def formula(self, text: str, shape: Sequence[Dimension], /, **values: ir.Value) -> ir.Value:
+        """Add nodes in ONNX's text form, of float32 unless they cast or compare; return the value ``result``.
+
+        Args:
+            text: Constants and nodes: ``<float one = {1}> { result = Add(x, one) }``.
+            shape: That of the result.
+            values: Those that the text names and doesn't make.
+        """
+        graph = onnx.parser.parse_graph(f"g () => () {text}")
+        used = {name for node in graph.node for name in node.input}
+        constants = {
+            one.name: self.constant(one.name, ir.from_proto(one)) for one in graph.initializer if one.name in used
+        }
+        known = {**values, **constants}
+        for node in graph.node:
+            attributes = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+            dtype = ir.DataType(attributes.get("to", 9 if node.op_type == "Equal" else 1))
+            size = shape if node.output[0] == "result" else None
+            known[node.output[0]] = self.node(node.op_type, [known[n] for n in node.input], dtype, size, **attributes)
+        return known["result"]
 
     def constant(self, name: str, content: ir.TensorProtocol) -> ir.Value:
         """Add an initializer and return its value."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from trtnode.serving.errors import TextModelError
 from trtnode.serving.schema.model import LatestVersions, ModelConfig, StepConfig
-from trtnode.serving.text.sentence_folder import CONFIG, MODEL_FILES, model_file
+from trtnode.serving.text.sentence_folder import CONFIG, model_file
 
 ONLY_VERSION = 1
 """The version of a model that is a single file."""
@@ -158,8 +158,10 @@ def _file_problem(config: ModelConfig) -> tuple[str, str] | None:
         if missing or not versions:
             what = f"no version {', '.join(missing)}" if missing else "to be served in some version"
             return "versions", f"{path} has {what}; it has {', '.join(map(str, found)) or 'none'}"
-    if not found and (path / CONFIG).exists():
-        return _text_problem(config)
+    try:
+        model_file(path, config.file)
+    except TextModelError as error:
+        return "path", str(error).removesuffix(".")
     if not found and required:
         return "path", f"{path} has no version folder, such as 1/{DEFAULT_FILE}; add one, or name a file"
     return None
@@ -169,28 +171,16 @@ def _text_version(config: ModelConfig) -> dict[int, VersionFile]:
     """Return the only version of the folder of a model of text; nothing of any other folder."""
     folder = config.path
     try:
-        name = model_file(folder, config.file) if folder.is_dir() else None
+        name = model_file(folder, config.file)
         if name is None:
             return {}
-        read = [*folder.glob("*.json"), *folder.glob("*/*.json"), *folder.glob("*/*.safetensors")]
-        stamp = _stamp(sorted({*read, *(folder / name).parent.glob(f"{pathlib.Path(name).name}*")}))
-    except (OSError, TextModelError):
+        beside = (
+            path for pattern in ("*.json", "*/*.json", "*/*.safetensors", f"{name}*") for path in folder.glob(pattern)
+        )
+        stamp = _stamp(sorted(set(beside)))
+    except (OSError, TextModelError):  # a check of the configuration, or the load of what was changed, tells of it
         return {}
     return {ONLY_VERSION: VersionFile(folder / name, stamp, file=name)} if stamp else {}
-
-
-def _text_problem(config: ModelConfig) -> tuple[str, str]:
-    """Return the key and the fault of a folder with a config.json in which no ONNX file is found."""
-    folder = config.path
-    try:
-        model_file(folder, config.file)
-    except TextModelError as error:
-        return "path", str(error).removesuffix(".")
-    there = ", ".join(sorted(str(path.relative_to(folder)) for path in folder.rglob("*.onnx"))) or "none"
-    if config.file is not None:
-        return "file", f"there is no {config.file} in {folder}; its ONNX files are {there}"
-    advice = f"export one, or choose with the key file; its ONNX files are {there}"
-    return "path", f"{folder} has {CONFIG}, but no {' or '.join(MODEL_FILES)}; {advice}"
 
 
 def _version_in(folder: pathlib.Path) -> VersionFile | None:

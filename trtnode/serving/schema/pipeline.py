@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag
 
 from trtnode.partitioner.options import LARGEST_SIZE
 from trtnode.serving.schema.fields import ConfigPath, Count, Finite, ListOf, Rows, Section
-from trtnode.serving.schema.text import Activation, DenseConfig, NormalizeLengthConfig, PoolConfig, TokenizeConfig
+from trtnode.serving.schema.text import Activation, DenseConfig, NoSettings, PoolConfig, TokenizeConfig
 
 Pixels = Annotated[int, Field(ge=1, le=1 << 30)]
 Size = Annotated[tuple[Rows, Rows], Field(strict=False)]
@@ -85,10 +85,6 @@ class NormalizeConfig(Section):
     """One number, or one a channel."""
 
 
-class SoftmaxConfig(Section):
-    """Probabilities along the last axis; it has no settings."""
-
-
 class TopKConfig(Section):
     """The best classes, best first."""
 
@@ -153,10 +149,10 @@ class PostprocessConfig(_StageConfig):
     """Multiply vectors with the weights of a file."""
     activation: Activation | None = None
     """A function of each element."""
-    l2_normalize: NormalizeLengthConfig | None = None
+    l2_normalize: NoSettings | None = None
     """Divide vectors by their length."""
-    softmax: SoftmaxConfig | None = None
-    """Turn scores into `probabilities`."""
+    softmax: NoSettings | None = None
+    """Turn scores along the last axis into `probabilities`."""
     top_k: TopKConfig | None = None
     """The best classes as `scores` and `labels`."""
     cast: Type | None = None

@@ -62,8 +62,8 @@ class DenseConfig(Section):
     """The function that follows; null for none."""
 
 
-class NormalizeLengthConfig(Section):
-    """Vectors of length 1; it has no settings."""
+class NoSettings(Section):
+    """A stage without settings."""
 
 
 class TextConfig(Section):

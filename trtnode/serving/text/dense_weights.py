@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from trtnode.partitioner.errors import PipelineError
-from trtnode.partitioner.model.regular_files import open_regular
 from trtnode.partitioner.pipelines.stage_models import KeyPath
 from trtnode.partitioner.pipelines.token_blocks import Dense
+from trtnode.serving.errors import TextModelError
 from trtnode.serving.schema.text import DenseConfig
+from trtnode.serving.text.folder_files import read_bounded
 
 try:
     import safetensors.numpy
@@ -21,8 +22,6 @@ except ImportError:
 MOST_BYTES = 256 << 20
 """A layer of 8,192 by 8,192 weights has this size."""
 
-WEIGHT, BIAS = "linear.weight", "linear.bias"
-
 
 def dense_block(config: DenseConfig, place: KeyPath) -> Dense:
     """Read a layer.
@@ -33,19 +32,12 @@ def dense_block(config: DenseConfig, place: KeyPath) -> Dense:
     if MISSING:
         raise PipelineError(place, MISSING)
     try:
-        with open_regular(config.file) as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise PipelineError(place, f"{config.file} has more than {MOST_BYTES >> 20} MiB; name a smaller layer")
-        tensors = safetensors.numpy.load(content)
-    except OSError as error:
-        raise PipelineError(place, f"{config.file} can't be read ({error.strerror}); correct the path") from None
-    except PipelineError:
-        raise
-    except Exception as error:  # the library raises errors of its own, and KeyError for types that numpy lacks
-        raise PipelineError(place, f"{config.file} is no file of safetensors ({error}); save the layer anew") from None
-    weight, bias = (None if one is None else one.astype(np.float32) for one in map(tensors.get, (WEIGHT, BIAS)))
-    if weight is None or weight.ndim != 2 or not (bias is None or bias.shape == weight.shape[:1]):
-        shapes = ", ".join(f"{name} {list(one.shape)}" for name, one in sorted(tensors.items())[:8])
-        raise PipelineError(place, f"{config.file} has {shapes}, and no {WEIGHT} [out, in] with {BIAS} [out]")
-    return Dense(weight, bias, config.activation)
+        tensors = safetensors.numpy.load(read_bounded(config.file, MOST_BYTES))
+        weight, bias = tensors["linear.weight"].astype(np.float32), tensors.get("linear.bias")
+        if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
+            raise ValueError("linear.weight should be [out, in], and linear.bias [out]")
+    except TextModelError as error:
+        raise PipelineError(place, str(error).rstrip(".")) from None
+    except Exception as error:  # the library raises errors of its own
+        raise PipelineError(place, f"{config.file} is no layer of safetensors ({error}); save it anew") from None
+    return Dense(weight, None if bias is None else bias.astype(np.float32), config.activation)

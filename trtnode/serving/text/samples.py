@@ -30,9 +30,6 @@ SUFFIXES = (".txt", ".jsonl")
 SETS, BATCHES = ("calibration", "data"), ("inputs", "check_inputs")
 """Arguments of commands that name many samples, and those that name one of many rows."""
 
-PAIRS = (("query", "document"), ("text", "text_pair"), ("sentence1", "sentence2"))
-"""Keys of objects in .jsonl that have the two texts of a pair."""
-
 ONE = "all.npz"
 UNBOUNDED = {"max_texts": 1_000_000, "max_characters": 1 << 30}
 
@@ -117,8 +114,7 @@ def _parsed(path: pathlib.Path, number: int, line: str) -> str | list[str]:
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(line)
         if isinstance(found, dict):
-            pair = next(([found[key] for key in keys] for keys in PAIRS if found.keys() >= set(keys)), None)
-            found = found.get("text") if pair is None else pair
+            found = [found["query"], found.get("document")] if "query" in found else found.get("text")
         if isinstance(found, str) or (isinstance(found, list) and [*map(type, found)] == [str, str]):
             return found
     known = '"text", ["text", "other"], {"text": ...} or {"query": ..., "document": ...}'

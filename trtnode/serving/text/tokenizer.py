@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from trtnode.partitioner.model.regular_files import open_regular
 from trtnode.partitioner.pipelines.token_blocks import POOLING_MASK
 from trtnode.serving.errors import InvalidRequestError, TextModelError
 from trtnode.serving.schema.text import TokenizeConfig
+from trtnode.serving.text.folder_files import read_bounded
 
 try:
     import tokenizers
@@ -36,7 +36,6 @@ PAD_TOKENS = ("[PAD]", "<pad>", "<|endoftext|>")
 """Tokens that fill up texts where nothing names one, the first that there is."""
 
 Text = bytes | str
-Pair = Sequence[Text]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -64,11 +63,8 @@ class Tokenizer:
         """
         if MISSING:
             raise TextModelError(config.file, MISSING)
+        content = read_bounded(config.file, MOST_FILE_BYTES)
         try:
-            with open_regular(config.file) as file:
-                content = file.read(MOST_FILE_BYTES + 1)
-            if len(content) > MOST_FILE_BYTES:
-                raise TextModelError(config.file, f"it has more than {MOST_FILE_BYTES >> 20} MiB")
             library = tokenizers.Tokenizer.from_buffer(content)
             pad = _pad_id(library, config)
             library.no_padding()
@@ -77,21 +73,17 @@ class Tokenizer:
                 library.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Lowercase(), *own])
             longest = min(config.max_length, length or config.max_length)
             library.enable_truncation(longest, strategy="longest_first", direction=config.truncation_side)
-        except OSError as error:
-            raise TextModelError(config.file, f"it can't be read ({error.strerror}); correct the path") from None
-        except (TextModelError, MemoryError):
-            raise
         except Exception as error:  # the library raises nothing more special
-            problem = f"it is no tokenizer that can be used here ({error})"
-            raise TextModelError(config.file, f"{problem}; save it anew with the library tokenizers") from None
+            problem = f"it is no tokenizer that can be used here ({error}); save it anew with the library tokenizers"
+            raise TextModelError(config.file, problem) from None
         return cls(config, dict(inputs), length, library, pad)
 
-    def encode(self, label: str, texts: Sequence[Text] | Sequence[Pair], *, prompt: str = "") -> dict[str, np.ndarray]:
+    def encode(self, label: str, texts: Sequence[Any], *, prompt: str = "") -> dict[str, np.ndarray]:
         """Tokenize the texts of a request.
 
         Args:
             label: What messages call them.
-            texts: UTF-8; pairs if so configured.
+            texts: Each of type str, or bytes in UTF-8; pairs of them if so configured.
             prompt: Put before each, or before the first of each pair.
 
         Returns:
@@ -102,25 +94,19 @@ class Tokenizer:
                 what the tokenizer has no token for.
         """
         self._check_count(label, texts)
-        given: list[Any] = list(self._pairs(label, texts) if self.config.pair else self._texts(label, texts))
-        count = sum(sum(map(len, one)) if self.config.pair else len(one) for one in given)
+        given = list(self._pairs(label, texts) if self.config.pair else ((text,) for text in _texts(label, texts)))
+        count = sum(len(text) for one in given for text in one)
         if count > self.config.max_characters:
             most = f"they may have {self.config.max_characters} (max_characters)"
             raise InvalidRequestError(f"{label}: the texts of the request have {count} characters; together {most}")
-        if prompt:
-            given = [(prompt + one[0], *one[1:]) if self.config.pair else prompt + one for one in given]
+        prompted = [(prompt + one[0], *one[1:]) for one in given]
         try:
-            encoded = self._library.encode_batch_fast(given)
-        except Exception as error:  # the library raises nothing more special
+            encoded = self._library.encode_batch_fast(prompted if self.config.pair else [one for (one,) in prompted])
+        except Exception as error:  # as above
             raise InvalidRequestError(f"{label}: a text can't be tokenized ({error})") from None
         types = [one.type_ids for one in encoded] if "token_type_ids" in self.inputs else ()
         hidden = self._prompt_tokens(prompt) if prompt and POOLING_MASK in self.inputs else 0
         return self._arrays([one.ids for one in encoded], types, hidden)
-
-    def _prompt_tokens(self, prompt: str) -> int:
-        """Return how many tokens of each text are those of its prompt, with the special ones before them."""
-        encoded = self._library.encode(prompt)
-        return len(encoded.ids) - (encoded.special_tokens_mask[-1] if encoded.ids else 0)
 
     def encode_ids(self, label: str, ids: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
         """Return the inputs of the model for token ids that a client brings, special ones included.
@@ -137,32 +123,23 @@ class Tokenizer:
                 raise InvalidRequestError(f"{label}: list {index} has a token that is not from 0 to {vocabulary - 1}")
         return self._arrays([row[:longest] for row in ids], ())
 
+    def _prompt_tokens(self, prompt: str) -> int:
+        """Return how many tokens of each text are those of its prompt, with the special ones before them."""
+        encoded = self._library.encode(prompt)
+        return len(encoded.ids) - (encoded.special_tokens_mask[-1] if encoded.ids else 0)
+
     def _check_count(self, label: str, rows: Sequence[Any]) -> None:
         if not len(rows):
             raise InvalidRequestError(f"{label} has no text; send at least one")
         if len(rows) > self.config.max_texts:
-            raise InvalidRequestError(
-                f"{label} has {len(rows)} texts; a request may have {self.config.max_texts} (max_texts)"
-            )
+            most = f"a request may have {self.config.max_texts} (max_texts)"
+            raise InvalidRequestError(f"{label} has {len(rows)} texts; {most}")
 
-    def _pairs(self, label: str, pairs: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    def _pairs(self, label: str, pairs: Sequence[Any]) -> Iterator[tuple[str, ...]]:
         for index, pair in enumerate(pairs):
             if isinstance(pair, Text) or len(pair) != 2:
                 raise InvalidRequestError(f"{label}: element {index} is no pair; send two texts for each")
-            first, second = self._texts(f"{label}: pair {index}", pair)
-            yield first, second
-
-    def _texts(self, label: str, texts: Sequence[Any]) -> Iterator[str]:
-        for index, text in enumerate(texts):
-            try:
-                decoded = text.decode() if isinstance(text, bytes) else text
-                if not decoded.isascii():
-                    decoded.encode()  # half of a surrogate pair is no text
-            except UnicodeError:
-                raise InvalidRequestError(f"{label}: text {index} is not UTF-8 text") from None
-            if not decoded:
-                raise InvalidRequestError(f"{label}: text {index} is empty; send at least one character")
-            yield decoded
+            yield tuple(_texts(f"{label}: pair {index}", pair))
 
     def _arrays(
         self, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]], hidden: int = 0
@@ -175,21 +152,33 @@ class Tokenizer:
         width = self.length or int(sizes.max())
         places = np.arange(width)
         mask = places >= width - sizes if self.config.padding_side == "left" else places < sizes
-        made = {}
-        for name, dtype in self.inputs.items():
-            array = np.full(mask.shape, self._pad if name == "input_ids" else 0, dtype)
-            if name == "input_ids":
-                array[mask] = list(itertools.chain.from_iterable(rows))
-            elif name == "attention_mask":
-                array[...] = mask
-            elif name == POOLING_MASK:
-                array[...] = mask & (mask.cumsum(1) > hidden)
-            elif name == "position_ids":
-                array[...] = np.maximum(mask.cumsum(1) - 1, 0)
-            elif types:
-                array[mask] = list(itertools.chain.from_iterable(types))
-            made[name] = array
-        return made
+
+        def filled(values: Sequence[Sequence[int]], rest: int) -> np.ndarray:
+            array = np.full(mask.shape, rest)
+            array[mask] = list(itertools.chain.from_iterable(values)) if values else rest
+            return array
+
+        made: dict[str, Callable[[], np.ndarray]] = {
+            "input_ids": lambda: filled(rows, self._pad),
+            "attention_mask": lambda: mask,
+            "token_type_ids": lambda: filled(types, 0),
+            "position_ids": lambda: np.maximum(mask.cumsum(1) - 1, 0),
+            POOLING_MASK: lambda: mask & (mask.cumsum(1) > hidden),
+        }
+        return {name: np.asarray(made[name](), dtype) for name, dtype in self.inputs.items()}
+
+
+def _texts(label: str, texts: Sequence[Text]) -> Iterator[str]:
+    for index, text in enumerate(texts):
+        try:
+            decoded = text.decode() if isinstance(text, bytes) else text
+            if not decoded.isascii():
+                decoded.encode()  # half of a surrogate pair is no text
+        except UnicodeError:
+            raise InvalidRequestError(f"{label}: text {index} is not UTF-8 text") from None
+        if not decoded:
+            raise InvalidRequestError(f"{label}: text {index} is empty; send at least one character")
+        yield decoded
 
 
 def _pad_id(library: Any, config: TokenizeConfig) -> int:
@@ -198,5 +187,5 @@ def _pad_id(library: Any, config: TokenizeConfig) -> int:
     named = (config.pad_token,) if config.pad_token else ((own["pad_token"],) if own else ()) + PAD_TOKENS
     found = [one for one in map(library.token_to_id, named) if one is not None]
     if config.pad_token and not found:
-        raise TextModelError(config.file, f"it has no token {config.pad_token!r}; correct pad_token")
+        raise ValueError(f"it has no token {config.pad_token!r}")
     return int(found[0]) if found else 0
