@@ -325,6 +325,12 @@ def test_tokens_are_counted_for_every_way_in(served: Running) -> None:
     assert counted() - before == 8 + 4
 
 
+def test_a_caller_hears_of_its_own_models_alone(served: Running) -> None:
+    _, answer = post(served, "/v1/embeddings", {"input": "fox"}, token=ONE)
+
+    assert answer["error"]["message"] == "'model' is missing; the models for embed are none"
+
+
 class HeldEncoder(FakeExecutable):
     """An encoder that waits for its gate."""
 

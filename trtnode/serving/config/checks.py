@@ -31,7 +31,8 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
         if model.batching is not None:
             for key, text in model.batching.problems():
                 yield ("models", index, "batching", key), text
-            if model.batching.max_batch_tokens is not None and model.lengths is None:
+            is_folder = any(one.file for one in find_files(model).values())  # of a model of text, which has lengths
+            if model.batching.max_batch_tokens is not None and model.lengths is None and not is_folder:
                 text = "has no effect without lengths; add `lengths: auto` to the model, or leave it out"
                 yield ("models", index, "batching", "max_batch_tokens"), text
         if isinstance(model.lengths, LengthsConfig):

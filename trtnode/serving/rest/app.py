@@ -31,7 +31,6 @@ from trtnode.serving.rest.text_endpoints import (
     Rerank,
     described_model,
     infer_texts,
-    listed,
     model_of,
     parse,
     text_models,
@@ -139,16 +138,16 @@ class HttpApp(OpsApp):
         parsing = functools.partial(parse, kind, body)
         is_short = not body.packed and sum(map(len, body.chunks)) <= SHORT_BYTES
         asked = parsing() if is_short else await asyncio.wrap_future(self._pools.control.call(parsing))
-        name = model_of(self._service, asked)
+        name = model_of(self._service, asked, grant)
         self._authorizer.check_model(grant, name)
         answer: Any = await infer_texts(self._service, name, asked, request, grant)  # an application, as responses are
         return answer  # type: ignore[no-any-return]
 
     async def _list_models(self, request: Request, grant: Grant) -> Response:
-        names = [name for name, _ in text_models(self._service) if grant.covers(name)]
+        names = [name for name, _ in text_models(self._service, grant)]
         name = request.path_params.get("model")
         if name is None:
-            return JSONResponse(listed(names))
+            return JSONResponse({"object": "list", "data": [described_model(one) for one in names]})
         if name not in names:
             raise NotFoundError(f"there is no model of texts {name[:255]!r}; there are {', '.join(names) or 'none'}")
         return JSONResponse(described_model(name))

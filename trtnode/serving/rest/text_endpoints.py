@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import grpc
@@ -245,15 +245,15 @@ def parse(kind: type[Asked], body: Body) -> Asked:
         raise InvalidParameterError(field, EXPECTED.get(field, f"can't be read: {fault['msg']}")) from None
 
 
-def model_of(service: InferenceService, asked: Embeddings | Rerank) -> str:
-    """Return the model of a request. One that names none is for the only model of its task.
+def model_of(service: InferenceService, asked: Embeddings | Rerank, grant: Grant) -> str:
+    """Return the model of a request. One that names none is for the only model of its task that the caller may use.
 
     Raises:
         InvalidRequestError: There is none, or several.
     """
     if asked.model:
         return asked.model
-    names = [name for name, text in text_models(service) if text.task == asked.task]
+    names = [name for name, text in text_models(service, grant) if text.task == asked.task]
     if len(names) != 1:
         raise InvalidParameterError(
             "model", f"is missing; the models for {asked.task} are {', '.join(names) or 'none'}"
@@ -261,17 +261,11 @@ def model_of(service: InferenceService, asked: Embeddings | Rerank) -> str:
     return names[0]
 
 
-def text_models(service: InferenceService) -> Iterator[tuple[str, TextModel]]:
-    """Yield name and facts of each model of text that can answer."""
-    for model in service.models():
-        servable = model.preferred
+def text_models(service: InferenceService, grant: Grant) -> Iterator[tuple[str, TextModel]]:
+    """Yield name and facts of each model of text that can answer, and that a caller may use."""
+    for servable in (model.preferred for model in service.models() if grant.covers(model.config.name)):
         if servable is not None and servable.is_ready and (text := servable.loaded.text) is not None:
             yield servable.name, text
-
-
-def listed(names: Iterable[str]) -> Facts:
-    """Return models as OpenAI lists them."""
-    return {"object": "list", "data": [described_model(name) for name in names]}
 
 
 def described_model(name: str) -> Facts:
