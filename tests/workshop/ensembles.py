@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import pathlib
 from collections.abc import Mapping
 
 import numpy as np
 import onnx
 import onnxruntime
+
+from trtnode.serving.cli.serve import SERVE
+from trtnode.serving.config.command_line import config_from
+from trtnode.serving.schema.server import ServableConfig
 
 HEAD = '<ir_version: 8, opset_import: ["": {}]> g '
 SCALE = "(uint8[n, 4] raw) => (float[n, 4] out) <float s = {255}> { c = Cast<to = 1>(raw) out = Div(c, s) }"
@@ -74,12 +79,12 @@ def write_ensemble(folder: pathlib.Path, text: str) -> None:
     (folder / "labels.txt").write_text("red\ngreen\nblue\nwhite\n")
 
 
-def written(repository: pathlib.Path) -> pathlib.Path:
-    """Write a repository of four models, and of the ensembles."""
+def written(repository: pathlib.Path, *names: str) -> pathlib.Path:
+    """Write a repository of four models, and of the ensembles that are named, or all."""
     for name, (opset, graph) in GRAPHS.items():
         write_model(repository / name, graph, opset)
-    for name, steps in ENSEMBLES.items():
-        write_ensemble(repository / name, configured(steps))
+    for name in names or ENSEMBLES:
+        write_ensemble(repository / name, configured(ENSEMBLES[name]))
     return repository
 
 
@@ -99,3 +104,10 @@ def one_by_one(steps: Steps, image: np.ndarray) -> np.ndarray:
         results = dict(zip([one.name for one in session.get_outputs()], session.run(None, feeds), strict=True))
         tensors |= {tensor: results[key] for key, tensor in outs.items()}
     return tensors["answer"]
+
+
+def read(repository: pathlib.Path, *flags: str) -> ServableConfig:
+    parser = argparse.ArgumentParser()
+    SERVE.configure(parser)
+    flags = ("--model-repository", str(repository), "--port", "0", "--http-port", "0", *flags)
+    return config_from(parser.parse_args(flags))

@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 
 from clock import Clock, table
+from ensembles import ENSEMBLES, X, configured, one_by_one, written
 from trtnode.engines.build.subprocess_worker import SpareWorkers, SubprocessWorker
 from trtnode.serving.cli.program import main
 
@@ -369,3 +370,48 @@ def test_bad_arguments_end_in_one_sentence(
     assert message in printed.err
     assert "Traceback" not in printed.err
     assert printed.out == ""
+
+
+def test_the_folder_of_an_ensemble_is_explained_compiled_and_run_as_one_model(
+    cache: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository, page, compiled = tmp_path / "repository", tmp_path / "page.html", tmp_path / "compiled.onnx"
+    written(repository, "five")
+    np.savez(tmp_path / "in.npz", image=X)
+
+    codes = [main(["explain", str(repository / "five"), "--json", "--html", str(page), "--cache", str(cache)])]
+    report = json.loads(capsys.readouterr().out.splitlines()[0])
+    options = ("--all-engines", "--no-measure", "--cache", str(cache))
+    codes.append(main(["compile", str(repository / "five"), "-o", str(compiled), *options]))
+    outputs = ("--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz"))
+    codes.append(main(["run", str(compiled), *outputs]))
+
+    steps = ["scale", "dense", "dense.2", "dense.3", "softmax"]
+    assert codes == [0, 0, 0]
+    assert (report["model"], report["steps"], [one["steps"] for one in report["segments"]]) == (
+        "five.onnx",
+        steps,
+        [steps],
+    )
+    assert page.read_text().count('<path class="step"') == report["nodes"]
+    assert all(f"</b> {step}</li>" in page.read_text() for step in steps)
+    answer = np.load(tmp_path / "out.npz")["answer"]
+    np.testing.assert_allclose(answer, one_by_one(ENSEMBLES["five"], X), rtol=1e-4)
+
+
+def test_a_folder_of_no_ensemble_or_a_faulty_one_is_refused(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(tmp_path, "three")
+    config = tmp_path / "three" / "config.pbtxt"
+
+    codes = [main(["explain", str(tmp_path / "dense")])]
+    for wrong, right in (('"dens"', '"dense"'), ('"z"', '"x"')):
+        config.write_text(configured(ENSEMBLES["three"]).replace(right, wrong))
+        codes.append(main(["explain", str(tmp_path / "three")]))
+
+    printed = capsys.readouterr().err
+    assert codes == [1, 2, 2]
+    assert "it is no regular file, but a folder" in printed
+    assert "three/config.pbtxt:10: ensemble_scheduling.step[1].model_name: there is no model 'dens' here" in printed
+    assert "three/config.pbtxt:11: ensemble_scheduling.step[1].input_map['z']: 'dense' has no input 'z'" in printed

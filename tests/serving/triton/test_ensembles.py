@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import json
 import pathlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,23 +13,13 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 import tritonclient.http as triton_http
+from tritonclient.utils import InferenceServerException
 
-from ensembles import ENSEMBLES, GRAPHS, X, one_by_one, written
-from tests.serving.conftest import READY_S, Running, given, refusal
+from ensembles import ENSEMBLES, GRAPHS, PORTS, X, configured, one_by_one, read, write_ensemble, write_model, written
+from tests.serving.conftest import READY_S, Eventually, Running, given, refusal
 from trtnode.engines.build.options import CompileOptions
-from trtnode.serving.cli.serve import SERVE
-from trtnode.serving.config.command_line import config_from
 from trtnode.serving.models.loader import engine_loader
 from trtnode.serving.process.single_process import Server
-from trtnode.serving.schema.server import ServableConfig
-
-
-def read(repository: pathlib.Path, *flags: str) -> ServableConfig:
-    parser = argparse.ArgumentParser()
-    SERVE.configure(parser)
-    flags = ("--model-repository", str(repository), "--port", "0", "--http-port", "0", *flags)
-    return config_from(parser.parse_args(flags))
-
 
 Serve = Callable[..., Running]
 
@@ -119,3 +110,154 @@ def test_settings_of_an_ensemble_can_be_loaded_and_its_steps_can_not_be_changed(
     np.testing.assert_allclose(
         client.infer("diamond", [given("image", X)]).as_numpy("answer"), one_by_one(ENSEMBLES["diamond"], X), rtol=1e-5
     )
+
+
+ADD = "(float[N, 4] x) => (float[N, 4] y) <float c = {K}> { y = Add(x, c) }"
+TWICE = [("add", {"x": "image"}, {"y": "between"}), ("add", {"x": "between"}, {"y": "answer"})]
+
+
+def write_adders(repository: pathlib.Path, constant: int) -> None:
+    write_model(repository / "add", ADD.replace("K", str(constant)), 17)
+    write_ensemble(repository / "twice", configured(TWICE, ports=PORTS.replace("UINT8", "FP32")))
+
+
+@contextlib.contextmanager
+def asking(address: str, errors: list[Exception]) -> Iterator[list[float]]:
+    """Ask an ensemble without pause in some threads, and collect the answers."""
+    answers: list[float] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        with triton.InferenceServerClient(address) as client:
+            while not over.is_set():
+                try:
+                    answers.append(added(client))
+                except InferenceServerException as error:
+                    errors.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    yield answers
+    over.set()
+    for thread in threads:
+        thread.join()
+
+
+def added(client: triton.InferenceServerClient) -> float:
+    zeros = np.zeros((1, 4), np.float32)
+    return float(client.infer("twice", [given("image", zeros)]).as_numpy("answer").max())
+
+
+@pytest.mark.parametrize("watch", [False, True])
+def test_a_member_that_is_loaded_again_is_in_all_steps_at_once(
+    serve: Serve, tmp_path: pathlib.Path, eventually: Eventually, monkeypatch: pytest.MonkeyPatch, watch: bool
+) -> None:
+    monkeypatch.setattr("trtnode.serving.models.watcher.POLL_S", 0.05)
+    write_adders(tmp_path, 1)
+    running = serve(tmp_path, watch=watch)
+    errors: list[Exception] = []
+
+    with asking(running.address, errors) as answers:
+        for constant in (10, 1, 10):
+            write_adders(tmp_path, constant)
+            if not watch:
+                running.client.load_model("add")
+                assert added(running.client) == 2 * constant
+            eventually(lambda expected=2 * constant: answers[-1:] == [expected])
+
+    assert errors == []
+    assert set(answers) == {2, 20}
+
+
+def test_files_that_a_request_brings_for_a_member_are_those_of_its_ensembles(
+    serve: Serve, tmp_path: pathlib.Path
+) -> None:
+    write_adders(tmp_path / "repository", 1)
+    write_adders(tmp_path / "other", 10)
+    client = serve(tmp_path / "repository").client
+    file = (tmp_path / "other" / "add" / "1" / "model.onnx").read_bytes()
+
+    client.load_model("add", config="{}", files={"file:3/model.onnx": file})
+    assert added(client) == 20
+    client.load_model("twice")
+    assert added(client) == 20
+    client.load_model("add")
+    assert added(client) == 2
+
+
+def test_a_member_that_does_not_fit_any_more_leaves_the_ensemble_as_it_was(
+    serve: Serve, tmp_path: pathlib.Path
+) -> None:
+    write_adders(tmp_path, 1)
+    client = serve(tmp_path).client
+    write_model(tmp_path / "add", "(float[N, 4] x) => (int64[N, 4] y) { y = Cast<to = 7>(x) }", 17)
+
+    client.load_model("add")
+
+    assert added(client) == 2
+    reasons = {one.name: one.reason for one in client.get_model_repository_index().models}
+    assert "not replaced by what is on disk now: ensemble[1].inputs.x: takes float32[" in reasons["twice"]
+    client.unload_model("add")
+    assert added(client) == 2
+
+
+def test_a_number_asks_for_a_version_of_a_member(serve: Serve, tmp_path: pathlib.Path) -> None:
+    for version, constant in ((1, 1), (2, 10)):
+        write_model(tmp_path / "add", ADD.replace("K", str(constant)), 17, version)
+    text = configured(TWICE, ports=PORTS.replace("UINT8", "FP32"))
+    write_ensemble(tmp_path / "twice", text.replace("model_version: -1", "model_version: 1", 1))
+
+    assert added(serve(tmp_path).client) == 11
+
+
+def test_the_layout_of_nvidias_image_classification_is_served_with_labels(serve: Serve, tmp_path: pathlib.Path) -> None:
+    """The layout of preprocess_densenet_ensemble: a batch of one, and reshapes around the network."""
+    resize = """(uint8[h, w, 3] raw) => (float[3, 4, 4] out)
+        <int64[1] first = {0}, int64[4] size = {1, 3, 4, 4}, float most = {255}> {
+        numbers = Cast<to = 1>(raw)
+        planes = Transpose<perm = [2, 0, 1]>(numbers)
+        batch = Unsqueeze(planes, first)
+        resized = Resize<mode = "linear">(batch, , , size)
+        alone = Squeeze(resized, first)
+        out = Div(alone, most)
+    }"""
+    write_model(tmp_path / "preprocess", resize, 18)
+    network = "(float[1, 3, 4, 4] data_0) => (float[1, 3, 1, 1] fc6_1) { fc6_1 = GlobalAveragePool(data_0) }"
+    write_model(tmp_path / "densenet_onnx", network, 9)
+    (tmp_path / "densenet_onnx" / "config.pbtxt").write_text("""
+        name: "densenet_onnx"
+        platform: "onnxruntime_onnx"
+        max_batch_size: 0
+        input [ { name: "data_0" data_type: TYPE_FP32 format: FORMAT_NCHW dims: [ 3, 4, 4 ]
+                  reshape { shape: [ 1, 3, 4, 4 ] } } ]
+        output [ { name: "fc6_1" data_type: TYPE_FP32 dims: [ 3 ] reshape { shape: [ 1, 3, 1, 1 ] }
+                   label_filename: "labels.txt" } ]
+    """)
+    (tmp_path / "densenet_onnx" / "labels.txt").write_text("RED\nGREEN\nBLUE\n")
+    steps = [
+        ("preprocess", {"raw": "INPUT"}, {"out": "preprocessed_image"}),
+        ("densenet_onnx", {"data_0": "preprocessed_image"}, {"fc6_1": "CLASSIFICATION"}),
+    ]
+    write_ensemble(
+        tmp_path / "preprocess_densenet_ensemble",
+        configured(
+            steps,
+            head='name: "preprocess_densenet_ensemble"\nmax_batch_size: 0',
+            ports="""
+input [ { name: "INPUT" data_type: TYPE_UINT8 dims: [ -1, -1, 3 ] } ]
+output [ { name: "CLASSIFICATION" data_type: TYPE_FP32 dims: [ 3 ] label_filename: "labels.txt" } ]
+""",
+        ),
+    )
+    client = serve(tmp_path).client
+    image = np.full((9, 7, 3), [0, 51, 255], np.uint8)
+    wanted = triton.InferRequestedOutput("CLASSIFICATION", class_count=2)
+
+    answer = client.infer("preprocess_densenet_ensemble", [given("INPUT", image)], outputs=[wanted])
+    alone = client.infer("densenet_onnx", [given("data_0", np.ones((3, 4, 4), np.float32))]).as_numpy("fc6_1")
+
+    assert [one.decode() for one in answer.as_numpy("CLASSIFICATION")] == ["1.000000:2:blue", "0.200000:1:green"]
+    assert alone.tolist() == [1, 1, 1]
+    metadata = client.get_model_metadata("preprocess_densenet_ensemble")
+    assert [list(one.shape) for one in (*metadata.inputs, *metadata.outputs)] == [[-1, -1, 3], [3]]

@@ -16,6 +16,7 @@ from trtnode.partitioner.model.values import dimensions
 from trtnode.partitioner.passes.clean_up import remove_dead_nodes
 from trtnode.partitioner.pipelines.blocks import OLDEST_OPSET
 from trtnode.partitioner.pipelines.merged_graph import MergedGraph, named, quoted
+from trtnode.partitioner.pipelines.node_writer import NodeWriter
 from trtnode.partitioner.pipelines.stage_models import KeyPath, absorb, at_opset, opset_of, set_apart
 
 ENSEMBLE: KeyPath = ("ensemble",)
@@ -33,6 +34,7 @@ class Step:
         file: Steps with the same file share its weights; None shares none.
         inputs: The tensor of the ensemble for each input of the model, by name.
         outputs: The tensor of the ensemble that an output of the model is, by name.
+        reshapes: The shape of an input or output in the ensemble, and that in the file, by name; 0 is the batch.
     """
 
     place: KeyPath
@@ -41,6 +43,7 @@ class Step:
     file: pathlib.Path | None
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
+    reshapes: Mapping[str, tuple[Sequence[int], Sequence[int]]] = dataclasses.field(default_factory=dict)
 
 
 Declared = Mapping[str, TensorSpec]
@@ -120,6 +123,8 @@ class _Ensemble(MergedGraph):
     def add(self, step: Step, prefix: str) -> None:
         """Append a step whose inputs are there."""
         graph = step.model.graph
+        for name, (seen, own) in step.reshapes.items():
+            _reshape(graph, name, seen, own)
         inputs, outputs = dict(named(graph.inputs)), [value.name or "" for value in graph.outputs]
         _check_names(step, inputs, outputs)
         self._share_weights(step)
@@ -140,7 +145,7 @@ class _Ensemble(MergedGraph):
                 raise PipelineError(("interface", "outputs", name), text)
             given = self._tensors[name]
             if self._misfit(given, _declared(spec, given)):
-                text = f"is {describe(TensorSpec.of(given))} of its step; correct it"
+                text = f"is declared otherwise than its step gives it, {describe(TensorSpec.of(given))}; correct that"
                 raise PipelineError(("interface", "outputs", name), text)
         names = outputs or [name for name in self._tensors if name not in self._taken]
         return self._finished({name: self._tensors[name] for name in names}, ENSEMBLE)
@@ -172,6 +177,27 @@ class _Ensemble(MergedGraph):
             raise PipelineError(place, text)
         ir.convenience.replace_all_uses_with(wanted, given, replace_graph_outputs=True)
         return given
+
+
+def _reshape(graph: ir.Graph, name: str, seen: Sequence[int], own: Sequence[int]) -> None:
+    """Let an input or output of a model have another shape than in its file."""
+    write = NodeWriter(graph, f"reshape/{name}")
+    for ports, target in ((graph.inputs, own), (graph.outputs, seen)):
+        for place, value in enumerate(ports):
+            if value.name != name or value.dtype is None:
+                continue
+            known = dimensions(value) or (None,)
+            shape = [known[0] if size == 0 else None if size == -1 else size for size in seen]
+            shape_of = write.constant("shape", ir.tensor(list(target), ir.DataType.INT64))
+            value.name = f"reshape/{name}/{name}"
+            port = ir.Value(name=name, type=value.type, shape=ir.Shape(shape))
+            if target is own:
+                result = write.node("Reshape", [port, shape_of], value.dtype, known)
+                ir.convenience.replace_all_uses_with(value, result, replace_graph_outputs=True)
+            else:
+                port = write.node("Reshape", [value, shape_of], value.dtype, shape)
+                port.name = name
+            ports[place] = port
 
 
 def _declared(spec: TensorSpec | None, like: ir.Value) -> ir.Value:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
+from trtnode.partitioner.errors import PipelineError
 from trtnode.partitioner.model.regular_files import without_links
 from trtnode.protos import ModelConfig as TritonConfig
 from trtnode.serving.config.checks import ensemble_problems
@@ -88,8 +89,12 @@ def ensemble_file(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     (model,) = (one for one in models if one.name == folder.absolute().name)
     for place, text in ensemble_problems(model, {one.name for one in models}):
         raise step_problem(model, place, text)
+    try:
+        merged = chain_model(model)
+    except PipelineError as error:
+        raise step_problem(model, error.place, error.problem) from error
     with TemporaryFolder() as written:
-        write_model(chain_model(model), written / f"{model.name}.onnx")
+        write_model(merged, written / f"{model.name}.onnx")
         yield written / f"{model.name}.onnx"
 
 

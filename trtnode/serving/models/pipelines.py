@@ -31,6 +31,8 @@ from trtnode.serving.schema.text import TokenizeConfig
 from trtnode.serving.text.dense_weights import dense_block
 from trtnode.serving.text.sentence_folder import as_folder_says
 from trtnode.serving.text.tokenizer import MISSING
+from trtnode.serving.triton.conversion import triton_config
+from trtnode.serving.triton.wire import shapes_of_clients
 
 
 def chain_model(model: ModelConfig) -> onnx.ModelProto:
@@ -149,6 +151,7 @@ def _ensemble_step(step: StepConfig, place: KeyPath) -> Step:
         file=None if member.has_pipeline else file.path,
         inputs=step.inputs,
         outputs=step.outputs,
+        reshapes=shapes_of_clients(triton_config(member)),
     )
 
 

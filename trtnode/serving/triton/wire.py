@@ -43,6 +43,13 @@ def as_clients_see(signature: WireSignature, config: TritonConfig, folder: pathl
     return dataclasses.replace(signature, inputs=inputs, outputs=tuple(map(seen, signature.outputs)))
 
 
+def shapes_of_clients(config: TritonConfig) -> dict[str, tuple[list[int], list[int]]]:
+    """Return the shape that clients see, and that of the file, of each tensor that has two, by name; 0 is the batch."""
+    tensors: list[Any] = [one for one in (*config.input, *config.output) if one.HasField("reshape")]
+    batch = [0] if config.max_batch_size else []
+    return {one.name: ([*batch, *one.dims], [*batch, *one.reshape.shape]) for one in tensors}
+
+
 class Reshapes:
     """Arrays from the shapes that clients see to those of the model, and back."""
 
