@@ -87,10 +87,11 @@ def test_a_step_that_cannot_be_is_refused_with_its_line(tmp_path: pathlib.Path, 
     assert f"servable.yaml{sentence}" in str(refused.value)
 
 
-def test_a_model_that_decodes_images_is_no_step(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("stage", ["decode: {}", "tiles: {size: [32, 32]}", "tokenize: {file: tokenizer.json}"])
+def test_a_model_with_a_stage_outside_of_its_graph_is_no_step(tmp_path: pathlib.Path, stage: str) -> None:
     step = "- name: e\n  ensemble: [{model: images, inputs: {image: in}}]\n"
-    images = "- {name: images, path: a.onnx, preprocess: [{decode: {}}]}\n"
+    images = f"- {{name: images, path: a.onnx, preprocess: [{{{stage}}}]}}\n"
     (tmp_path / "servable.yaml").write_text(f"models:{MEMBERS}{images}{step}")
 
-    with pytest.raises(ConfigError, match="'images' is more than a graph: variants, tiles or a decoder; name a model"):
+    with pytest.raises(ConfigError, match="'images' is more than a graph: variants, tiles, a decoder or texts; name a"):
         load_config(tmp_path / "servable.yaml")

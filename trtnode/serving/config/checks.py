@@ -69,15 +69,17 @@ def ensemble_problems(model: ModelConfig, names: Collection[str]) -> Iterator[tu
         if model.ensemble and getattr(model, key):
             yield (key,), "is nothing that an ensemble has; give it to a model of its own, and make that a step"
     for index, step in enumerate(model.ensemble):
-        place, member = ("ensemble", index), step.member
+        place, member, file = ("ensemble", index), step.member, file_of_step(step)
         if member is None:
             missing = f"there is no model {step.model!r} here; add it, or correct the name"
             circular = f"{step.model!r} is, or contains, an ensemble that contains itself; take it out"
             yield (*place, "model"), circular if step.model in names else missing
-        elif not is_graph(member):
-            text = f"{step.model!r} is more than a graph: variants, tiles or a decoder; name a model without them"
+        elif not is_graph(member) or (file is not None and file.file is not None):
+            text = (
+                f"{step.model!r} is more than a graph: variants, tiles, a decoder or texts; name a model without them"
+            )
             yield (*place, "model"), text
-        elif file_of_step(step) is None and model.required:
+        elif file is None and model.required:
             known = ", ".join(map(str, find_files(member))) or "none"
             yield (*place, "version"), f"{step.model!r} has no such version to serve; it has {known}"
 
