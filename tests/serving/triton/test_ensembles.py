@@ -6,6 +6,7 @@ import contextlib
 import json
 import pathlib
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -80,6 +81,14 @@ def test_clients_of_both_ports_find_an_ensemble(served: Running) -> None:
     assert (config["max_batch_size"], over_grpc.platform, len(over_grpc.ensemble_scheduling.step)) == (8, "ensemble", 3)
     assert statistics["three"]["inference_count"] > 0
     assert index == dict.fromkeys([*GRAPHS, *ENSEMBLES], "READY")
+
+
+def test_the_page_of_an_ensemble_shows_its_steps(served: Running) -> None:
+    with urllib.request.urlopen(f"{served.http}/models/five/explain") as answer:
+        page = answer.read().decode()
+
+    assert page.count('<path class="step"') == 6
+    assert "</b> dense.2</li>" in page
 
 
 def test_the_batch_size_is_that_of_the_ensemble_and_its_models_stay_served(served: Running) -> None:

@@ -219,8 +219,9 @@ class IsolatedLoading:
                 use_engines=job.options.engine != NATIVE,
                 prepared=read.prepared or AS_IT_IS,
             )
+        if read.source != job.config.path:
+            executable.facts = dataclasses.replace(executable.facts, source=read.source)
         if copy is not None:
-            executable.facts = dataclasses.replace(executable.facts, source=copy.path)
             closing.callback(copy.close)
         executable.on_close = closing.pop_all().close
         return executable
