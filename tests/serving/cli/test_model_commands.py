@@ -386,7 +386,7 @@ def test_the_folder_of_an_ensemble_is_explained_compiled_and_run_as_one_model(
     outputs = ("--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz"))
     codes.append(main(["run", str(compiled), *outputs]))
 
-    steps = ["scale", "dense", "dense.2", "dense.3", "softmax"]
+    steps = ["scale", "dense", "dense_2", "dense_3", "softmax"]
     assert codes == [0, 0, 0]
     assert (report["model"], report["steps"], [one["steps"] for one in report["segments"]]) == (
         "five.onnx",

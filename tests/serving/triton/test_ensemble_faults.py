@@ -103,11 +103,11 @@ REFUSED: dict[str, tuple[Change, str]] = {
     ),
     "type of requests": (
         ensemble(configured(THREE).replace("TYPE_UINT8", "TYPE_FP32")),
-        ":8: ensemble_scheduling.step[0].input_map['raw']: takes uint8[scale/n, 4], and 'image' is float32[scale/n, 4]",
+        ":8: ensemble_scheduling.step[0].input_map['raw']: takes uint8[scale/n, 4], and 'image' is float32[?, 4]",
     ),
     "dims of requests": (
         ensemble(configured(THREE).replace("TYPE_UINT8 dims: [ 4 ]", "TYPE_UINT8 dims: [ 5 ]")),
-        ":8: ensemble_scheduling.step[0].input_map['raw']: takes uint8[scale/n, 4], and 'image' is uint8[scale/n, 5]",
+        ":8: ensemble_scheduling.step[0].input_map['raw']: takes uint8[scale/n, 4], and 'image' is uint8[?, 5]",
     ),
     "dims of an answer": (
         ensemble(configured(THREE).replace("TYPE_FP32 dims: [ 4 ]", "TYPE_FP32 dims: [ 2 ]")),

@@ -88,7 +88,7 @@ def test_the_page_of_an_ensemble_shows_its_steps(served: Running) -> None:
         page = answer.read().decode()
 
     assert page.count('<path class="step"') == 6
-    assert "</b> dense.2</li>" in page
+    assert "</b> dense_2</li>" in page
 
 
 def test_the_batch_size_is_that_of_the_ensemble_and_its_models_stay_served(served: Running) -> None:

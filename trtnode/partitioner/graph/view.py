@@ -66,10 +66,6 @@ class TensorSpec:
         )
 
 
-def _prefix(name: str | None) -> str:
-    return (name or "").partition("/")[0]
-
-
 def describe(spec: TensorSpec) -> str:
     """Return a tensor's type as people write it, such as ``float32[N, 3, 224, 224]``."""
     dtype = (
@@ -145,9 +141,8 @@ class Graph:
     @property
     def steps(self) -> dict[str, str]:
         """The step of each node by identity, in order, where a model was merged of several; other nodes have none."""
-        known = set(self.model.metadata_props.get(STEPS, "").split(",")) - {""}
-        found = ((node.name, _prefix(node.op.name) or _prefix(node.op.outputs[0].name)) for node in self.nodes if known)
-        return {name: step for name, step in found if step in known}
+        known = self.model.metadata_props.get(STEPS, "").split(",")
+        return {name: step for name in self.names if (step := name.partition("/")[0]) in known}
 
     @classmethod
     def of(cls, model: ir.Model) -> Graph:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import graphlib
 import pathlib
@@ -12,10 +11,11 @@ import onnx_ir as ir
 
 from trtnode.partitioner.errors import PipelineError
 from trtnode.partitioner.graph.view import STEPS, TensorSpec, describe
+from trtnode.partitioner.model.new_values import NewNames
 from trtnode.partitioner.model.values import dimensions
 from trtnode.partitioner.passes.clean_up import remove_dead_nodes
 from trtnode.partitioner.pipelines.blocks import OLDEST_OPSET
-from trtnode.partitioner.pipelines.merged_graph import MergedGraph, named, quoted
+from trtnode.partitioner.pipelines.chaining import MergedGraph, named, quoted
 from trtnode.partitioner.pipelines.node_writer import NodeWriter
 from trtnode.partitioner.pipelines.stage_models import KeyPath, absorb, at_opset, opset_of, set_apart
 
@@ -67,7 +67,7 @@ def merge_steps(steps: Sequence[Step], inputs: Declared | None = None, outputs: 
     ordered = _in_order(steps, inputs or {})
     opset = max(OLDEST_OPSET, *(opset_of(step.model) for step in ordered))
     merged = _Ensemble(opset, inputs or {})
-    names = _numbered([step.name for step in ordered])
+    names = list(map(NewNames(()), (step.name for step in ordered)))
     for name, step in zip(names, ordered, strict=True):
         merged.add(dataclasses.replace(step, model=at_opset(step.model, opset, step.place)), name)
     model = merged.finished(outputs or {})
@@ -97,16 +97,6 @@ def _in_order(steps: Sequence[Step], inputs: Collection[str]) -> list[Step]:
         names = " > ".join(steps[number].name for number in ring)
         text = f"steps wait for each other ({names}); take one's tensors from an input or an earlier step"
         raise PipelineError(steps[min(ring)].place, text) from None
-
-
-def _numbered(names: Sequence[str]) -> list[str]:
-    """Return distinct names: the second of a name ends in ``.2``."""
-    seen: collections.Counter[str] = collections.Counter()
-    numbered = []
-    for name in names:
-        seen[name] += 1
-        numbered.append(name if seen[name] == 1 else f"{name}.{seen[name]}")
-    return numbered
 
 
 class _Ensemble(MergedGraph):
@@ -144,7 +134,7 @@ class _Ensemble(MergedGraph):
                 text = f"no step gives it; there are {quoted(self._tensors)}"
                 raise PipelineError(("interface", "outputs", name), text)
             given = self._tensors[name]
-            if self._misfit(given, _declared(spec, given)):
+            if self._misfit(_declared(spec), given):
                 text = f"is declared otherwise than its step gives it, {describe(TensorSpec.of(given))}; correct that"
                 raise PipelineError(("interface", "outputs", name), text)
         names = outputs or [name for name in self._tensors if name not in self._taken]
@@ -153,6 +143,8 @@ class _Ensemble(MergedGraph):
     def _share_weights(self, step: Step) -> None:
         """Let a step use the weights of an earlier one of the same file."""
         weights = step.model.graph.initializers
+        if step.file in self._weights:
+            step.model.functions.clear()  # the same are there already
         known = self._weights.setdefault(step.file, dict(weights)) if step.file is not None else {}
         for name, value in list(weights.items()):
             if name not in step.inputs and known.get(name, value) is not value:
@@ -166,15 +158,17 @@ class _Ensemble(MergedGraph):
             if self._declared and tensor not in self._declared:
                 text = f"there is no tensor {tensor!r}: no step gives it, and requests bring {quoted(self._declared)}"
                 raise PipelineError(place, text)
-            opened = _declared(self._declared.get(tensor), wanted)
+            opened = ir.Value(name=tensor, type=wanted.type, shape=wanted.shape)
+            opened.meta.update(wanted.meta)
             self._tensors[tensor] = self._inputs[tensor] = opened
         given = self._tensors[tensor]
         self._taken.add(tensor)
         self._symbols.update(dimensions(given) or ())
-        if self._misfit(given, wanted):
-            one, other = describe(TensorSpec.of(given)), describe(TensorSpec.of(wanted))
-            text = f"takes {other}, and {tensor!r} is {one}; export one of the models for the other's tensor"
-            raise PipelineError(place, text)
+        for one in (given, *([_declared(self._declared[tensor])] if tensor in self._declared else [])):
+            if self._misfit(one, wanted):
+                found, taken = describe(TensorSpec.of(one)), describe(TensorSpec.of(wanted))
+                text = f"takes {taken}, and {tensor!r} is {found}; export one of the models for the other's tensor"
+                raise PipelineError(place, text)
         ir.convenience.replace_all_uses_with(wanted, given, replace_graph_outputs=True)
         return given
 
@@ -200,16 +194,10 @@ def _reshape(graph: ir.Graph, name: str, seen: Sequence[int], own: Sequence[int]
             ports[place] = port
 
 
-def _declared(spec: TensorSpec | None, like: ir.Value) -> ir.Value:
-    """Return a tensor as it is declared; what is left open is as in another one."""
-    dtype, shape = (None, None) if spec is None else (spec.dtype, spec.shape)
-    known = dimensions(like)
-    if shape is not None and known is not None and len(known) == len(shape):
-        shape = tuple(own if size is None else size for size, own in zip(shape, known, strict=True))
-    kind = like.type if dtype is None else ir.TensorType(dtype)
-    value = ir.Value(name="", type=kind, shape=like.shape if shape is None else ir.Shape(shape))
-    value.meta.update(like.meta)
-    return value
+def _declared(spec: TensorSpec) -> ir.Value:
+    """Return a tensor of a declared type and shape."""
+    kind = None if spec.dtype is None else ir.TensorType(spec.dtype)
+    return ir.Value(name=spec.name, type=kind, shape=None if spec.shape is None else ir.Shape(spec.shape))
 
 
 def _check_names(step: Step, inputs: Mapping[str, ir.Value], outputs: Collection[str]) -> None:

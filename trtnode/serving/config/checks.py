@@ -46,21 +46,16 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
             yield ("models", index, *place), text
         if model.warmup_inputs is not None and not _is_file(model.warmup_inputs):
             yield ("models", index, "warmup_inputs"), _no_file(model.warmup_inputs)
-        for place, text in _unfit_files(model):
+        problem = source_problem(model)
+        if problem is not None:
+            place, text = problem
             yield ("models", index, *place), text
+            continue
         for key, text in model.text.problems() if model.text is not None else ():
             yield ("models", index, "text", key), text
-
-
-def _unfit_files(model: ModelConfig) -> Iterator[tuple[Location, str]]:
-    """Yield the place and the fault of files that are missing, or don't fit each other."""
-    problem = source_problem(model)
-    if problem is not None:
-        yield problem
-    elif find_files(model):
-        fault = pipeline_problem(model)
+        fault = pipeline_problem(model) if find_files(model) else None
         if fault is not None:
-            yield fault.place, fault.problem
+            yield ("models", index, *fault.place), fault.problem
 
 
 def ensemble_problems(model: ModelConfig, names: Collection[str]) -> Iterator[tuple[Location, str]]:
