@@ -101,18 +101,6 @@ REFUSED: dict[str, tuple[Change, str]] = {
         steps(SCALED, DENSE_STEP, ("softmax", {"logits": "logits"}, {"scores": "scores"})),
         ":4: output[0]: no step gives it; there are 'image', 'pixels', 'logits', 'scores'",
     ),
-    "type of requests": (
-        ensemble(configured(THREE).replace("TYPE_UINT8", "TYPE_FP32")),
-        ":8: ensemble_scheduling.step[0].input_map['raw']: takes uint8[scale/n, 4], and 'image' is float32[?, 4]",
-    ),
-    "dims of requests": (
-        ensemble(configured(THREE).replace("TYPE_UINT8 dims: [ 4 ]", "TYPE_UINT8 dims: [ 5 ]")),
-        ":8: ensemble_scheduling.step[0].input_map['raw']: takes uint8[scale/n, 4], and 'image' is uint8[?, 5]",
-    ),
-    "dims of an answer": (
-        ensemble(configured(THREE).replace("TYPE_FP32 dims: [ 4 ]", "TYPE_FP32 dims: [ 2 ]")),
-        ":4: output[0]: is declared otherwise than its step gives it, float32[softmax/k, 4]; correct that",
-    ),
     "shape between steps": (
         wider,
         ":11: ensemble_scheduling.step[1].input_map['x']: takes float32[dense/N, 5], and 'pixels' is float32[",

@@ -270,3 +270,22 @@ output [ { name: "CLASSIFICATION" data_type: TYPE_FP32 dims: [ 3 ] label_filenam
     assert alone.tolist() == [1, 1, 1]
     metadata = client.get_model_metadata("preprocess_densenet_ensemble")
     assert [list(one.shape) for one in (*metadata.inputs, *metadata.outputs)] == [[-1, -1, 3], [3]]
+
+
+@pytest.mark.parametrize(
+    ("written_so", "sentence"),
+    [
+        ("TYPE_FP32 dims: [ 4 ] }", "input 'image' should be FP32, and is UINT8 ({file}:3)"),
+        ("TYPE_UINT8 dims: [ 5 ] }", "input 'image' should have shape [-1, 5], and has [-1, 4] ({file}:3)"),
+    ],
+)
+def test_types_and_sizes_of_requests_are_those_of_the_steps(
+    serve: Serve, tmp_path: pathlib.Path, written_so: str, sentence: str
+) -> None:
+    text = configured(ENSEMBLES["three"]).replace("TYPE_UINT8 dims: [ 4 ] }", written_so)
+    write_ensemble(written(tmp_path, "three") / "three", text)
+
+    running = serve(tmp_path, required=False)
+
+    reason = refusal(lambda: running.client.load_model("three"))[1]
+    assert sentence.format(file=tmp_path / "three" / "config.pbtxt") in reason

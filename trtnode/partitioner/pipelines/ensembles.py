@@ -46,17 +46,13 @@ class Step:
     reshapes: Mapping[str, tuple[Sequence[int], Sequence[int]]] = dataclasses.field(default_factory=dict)
 
 
-Declared = Mapping[str, TensorSpec]
-"""Tensors that requests bring or get, by name, with the types and shapes that are promised."""
-
-
-def merge_steps(steps: Sequence[Step], inputs: Declared | None = None, outputs: Declared | None = None) -> ir.Model:
+def merge_steps(steps: Sequence[Step], inputs: Collection[str] = (), outputs: Collection[str] = ()) -> ir.Model:
     """Merge the steps of an ensemble.
 
     Args:
         steps: In any order: tensors tell which of them waits for which.
-        inputs: What requests bring; nothing for all that no step gives.
-        outputs: What an answer has; nothing for all that no step takes.
+        inputs: Tensors that requests bring; none for all that no step gives.
+        outputs: Tensors of an answer; none for all that no step takes.
 
     Returns:
         A model at the newest opset of a step, without nodes that no output needs. Its property ``STEPS`` names them.
@@ -64,13 +60,13 @@ def merge_steps(steps: Sequence[Step], inputs: Declared | None = None, outputs: 
     Raises:
         PipelineError: Steps wait for each other, a tensor is missing or doubly given, or a model doesn't fit.
     """
-    ordered = _in_order(steps, inputs or {})
+    ordered = _in_order(steps, inputs)
     opset = max(OLDEST_OPSET, *(opset_of(step.model) for step in ordered))
-    merged = _Ensemble(opset, inputs or {})
+    merged = _Ensemble(opset, inputs)
     names = list(map(NewNames(()), (step.name for step in ordered)))
     for name, step in zip(names, ordered, strict=True):
         merged.add(dataclasses.replace(step, model=at_opset(step.model, opset, step.place)), name)
-    model = merged.finished(outputs or {})
+    model = merged.finished(outputs)
     remove_dead_nodes(model)
     model.metadata_props[STEPS] = ",".join(names)
     return model
@@ -102,7 +98,7 @@ def _in_order(steps: Sequence[Step], inputs: Collection[str]) -> list[Step]:
 class _Ensemble(MergedGraph):
     """An ensemble under construction."""
 
-    def __init__(self, opset: int, inputs: Declared) -> None:
+    def __init__(self, opset: int, inputs: Collection[str]) -> None:
         graph = ir.Graph((), (), nodes=(), opset_imports={"": opset}, name="ensemble")
         super().__init__(ir.Model(graph, ir_version=10))
         self._declared = inputs
@@ -127,15 +123,11 @@ class _Ensemble(MergedGraph):
         for name, tensor in step.outputs.items():
             self._tensors[tensor] = fed.get(results[name], results[name])
 
-    def finished(self, outputs: Declared) -> ir.Model:
+    def finished(self, outputs: Collection[str]) -> ir.Model:
         """Return the merged model with these outputs; without any, with those that no step takes."""
-        for name, spec in outputs.items():
+        for name in outputs:
             if name not in self._tensors:
                 text = f"no step gives it; there are {quoted(self._tensors)}"
-                raise PipelineError(("interface", "outputs", name), text)
-            given = self._tensors[name]
-            if self._misfit(_declared(spec), given):
-                text = f"is declared otherwise than its step gives it, {describe(TensorSpec.of(given))}; correct that"
                 raise PipelineError(("interface", "outputs", name), text)
         names = outputs or [name for name in self._tensors if name not in self._taken]
         return self._finished({name: self._tensors[name] for name in names}, ENSEMBLE)
@@ -164,11 +156,10 @@ class _Ensemble(MergedGraph):
         given = self._tensors[tensor]
         self._taken.add(tensor)
         self._symbols.update(dimensions(given) or ())
-        for one in (given, *([_declared(self._declared[tensor])] if tensor in self._declared else [])):
-            if self._misfit(one, wanted):
-                found, taken = describe(TensorSpec.of(one)), describe(TensorSpec.of(wanted))
-                text = f"takes {taken}, and {tensor!r} is {found}; export one of the models for the other's tensor"
-                raise PipelineError(place, text)
+        if self._misfit(given, wanted):
+            one, other = describe(TensorSpec.of(given)), describe(TensorSpec.of(wanted))
+            text = f"takes {other}, and {tensor!r} is {one}; export one of the models for the other's tensor"
+            raise PipelineError(place, text)
         ir.convenience.replace_all_uses_with(wanted, given, replace_graph_outputs=True)
         return given
 
@@ -192,12 +183,6 @@ def _reshape(graph: ir.Graph, name: str, seen: Sequence[int], own: Sequence[int]
                 port = write.node("Reshape", [value, shape_of], value.dtype, shape)
                 port.name = name
             ports[place] = port
-
-
-def _declared(spec: TensorSpec) -> ir.Value:
-    """Return a tensor of a declared type and shape."""
-    kind = None if spec.dtype is None else ir.TensorType(spec.dtype)
-    return ir.Value(name=spec.name, type=kind, shape=None if spec.shape is None else ir.Shape(spec.shape))
 
 
 def _check_names(step: Step, inputs: Mapping[str, ir.Value], outputs: Collection[str]) -> None:

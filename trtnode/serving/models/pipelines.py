@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import onnx
@@ -24,8 +24,7 @@ from trtnode.serving.errors import TextModelError
 from trtnode.serving.models import image_decoder
 from trtnode.serving.models.image_decoder import ImageDecoder
 from trtnode.serving.models.version_files import choose_versions, file_of_step, find_files
-from trtnode.serving.protocol.wire_signature import DATATYPES
-from trtnode.serving.schema.model import InterfaceConfig, ModelConfig, StepConfig, TensorConfig
+from trtnode.serving.schema.model import InterfaceConfig, ModelConfig, StepConfig
 from trtnode.serving.schema.pipeline import PostprocessConfig, PreprocessConfig, TilesConfig
 from trtnode.serving.schema.text import TokenizeConfig
 from trtnode.serving.text.dense_weights import dense_block
@@ -109,9 +108,9 @@ class TilesStage:
 
 
 def is_graph(model: ModelConfig) -> bool:
-    """Return whether a model is one graph, with its pipeline: it has no variants, and needs no decoder or tiles."""
-    stages = (stage for stage in model.preprocess if isinstance(stage, PreprocessConfig))
-    return not model.variants and all(stage.decode is None and stage.tiles is None for stage in stages)
+    """Return whether a model is one graph, with its pipeline: no variants, and no stage that runs outside of it."""
+    kinds = {stage.kind for stage in model.preprocess if isinstance(stage, PreprocessConfig)}
+    return not model.variants and kinds.isdisjoint(("decode", "tiles", "tokenize"))
 
 
 def tiles_of(model: ModelConfig) -> TilesStage | None:
@@ -129,7 +128,7 @@ def _chained(model: ModelConfig, path: pathlib.Path) -> onnx_ir.Model:
     if model.ensemble:
         steps = [_ensemble_step(step, ("ensemble", index)) for index, step in enumerate(model.ensemble)]
         seen = model.interface or InterfaceConfig()
-        return merge_steps(steps, _specs(seen.inputs), _specs(seen.outputs))
+        return merge_steps(steps, seen.inputs, seen.outputs)
     before = list(_stages(model, "preprocess"))
     return chain_stages(path, _tiled(model, before), list(_stages(model, "postprocess")))
 
@@ -153,19 +152,6 @@ def _ensemble_step(step: StepConfig, place: KeyPath) -> Step:
         outputs=step.outputs,
         reshapes=shapes_of_clients(triton_config(member)),
     )
-
-
-def _specs(tensors: Mapping[str, TensorConfig]) -> dict[str, TensorSpec]:
-    """Return tensors of an interface as the graph has them."""
-    types = {kind.name: element for element, kind in DATATYPES.items()}
-    return {
-        name: TensorSpec(
-            name=name,
-            dtype=types.get(one.datatype or ""),
-            shape=None if one.shape is None else tuple(None if size == -1 else size for size in one.shape),
-        )
-        for name, one in tensors.items()
-    }
 
 
 def _tiled(model: ModelConfig, before: list[Stage]) -> list[Stage]:

@@ -144,13 +144,9 @@ def field_of_step(place: Sequence[str | int], config: TritonConfig) -> str:
     """Return the field that stands for a place in the section of an ensemble."""
     match place:
         case ("ensemble", index, *rest):
-            step = f"ensemble_scheduling.step[{index}]"
-            match rest:
-                case ["inputs" | "outputs" as side, *names]:
-                    return f"{step}.{side[:-1]}_map" + "".join(f"[{name!r}]" for name in names)
-                case [str(key)]:
-                    return f"{step}.model_{'name' if key == 'model' else key}"
-            return step
+            fields = {"inputs": "input_map", "outputs": "output_map", "model": "model_name", "version": "model_version"}
+            field = "".join(f".{fields[str(key)]}" for key in rest[:1])
+            return f"ensemble_scheduling.step[{index}]{field}" + "".join(f"[{name!r}]" for name in rest[1:])
         case ("interface", "outputs", name):
             return next(f"output[{index}]" for index, one in enumerate(config.output) if one.name == name)
     return _place_of(tuple(place))
