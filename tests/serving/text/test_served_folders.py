@@ -100,8 +100,9 @@ def test_texts_calibrate_a_folder_once(
 ) -> None:
     save_folder(tmp_path / "folder", POOLING)
     (tmp_path / "texts.txt").write_text("\n".join(f"the {word} dog runs" for word in ("red", "green", "blue")))
-    calibration, keys = "{data: texts.txt, allow_few_samples: true}", "warmup: 0, lengths: null, batching: null"
-    entry = f"- {{name: m, path: folder, precision: int8, calibration: {calibration}, engine: openvino, measure: false, {keys}}}\n"
+    calibration = "calibration: {data: texts.txt, allow_few_samples: true}"
+    keys = "engine: openvino, measure: false, warmup: 0, lengths: null, batching: null"
+    entry = f"- {{name: m, path: folder, precision: int8, {calibration}, {keys}}}\n"
 
     for _ in range(2):
         caplog.set_level("INFO", "trtnode.engines")
