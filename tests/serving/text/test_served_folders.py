@@ -93,3 +93,20 @@ def test_the_command_refuses_a_folder_in_one_sentence(
     assert code == 2
     expected = "1_Pooling/config.json: pooling_mode[0]: should be 'cls', 'max', 'mean', 'mean_sqrt_len_tokens'"
     assert expected in capsys.readouterr().err
+
+
+def test_texts_calibrate_a_folder_once(
+    start: Starter, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_folder(tmp_path / "folder", POOLING)
+    (tmp_path / "texts.txt").write_text("\n".join(f"the {word} dog runs" for word in ("red", "green", "blue")))
+    calibration = "calibration: {data: texts.txt, allow_few_samples: true}"
+    keys = "engine: openvino, measure: false, warmup: 0, lengths: null, batching: null"
+    entry = f"- {{name: m, path: folder, precision: int8, {calibration}, {keys}}}\n"
+
+    for _ in range(2):
+        caplog.set_level("INFO", "trtnode.engines")
+        running = start(entry, cache="{dir: cache}")
+
+    assert vectors(running, "dog").shape == (1, 4)
+    assert sum("Calibrating" in record.message for record in caplog.records) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
@@ -141,6 +142,28 @@ def test_files_that_are_no_tokenizers_are_refused(tmp_path: pathlib.Path, conten
 
     with pytest.raises(TextModelError, match=re.escape(problem)):
         Tokenizer.load(TokenizeConfig(file=path), {"input_ids": INT64})
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("normalizer", {"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+        ("post_processor", {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[X]", "type_id": 0}}],
+                            "pair": [], "special_tokens": {}}),
+    ],
+)  # fmt: skip
+def test_files_at_which_the_library_panics_are_refused(tmp_path: pathlib.Path, part: str, value: Any) -> None:
+    path = tmp_path / "tokenizer.json"
+    save_tokenizer(path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), part: value}))
+
+    with pytest.raises((TextModelError, InvalidRequestError)):
+        Tokenizer.load(TokenizeConfig(file=path), {"input_ids": INT64}).encode(LABEL, ["fox"])
+
+
+def test_room_for_special_tokens_alone_is_refused(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(TextModelError, match="its special tokens alone are more than max_length, 3"):
+        load(tmp_path, max_length=3, pair=True)
 
 
 def test_a_pad_token_that_is_not_there_is_refused(tmp_path: pathlib.Path) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pathlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from trtnode.engines.artifact.cache import engine_key, recall
 from trtnode.engines.artifact.files import sha256_of_file
+from trtnode.engines.artifact.temporary_folder import PREFIX
 from trtnode.engines.backends.build_environment import build_environment, measuring_environment
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.options import CompileOptions
@@ -113,8 +115,17 @@ def conditions(context: CompileContext, **more: str) -> str:
 
 
 def _key(context: CompileContext, options: CompileOptions) -> str:
+    calibration = options.calibration
+    if calibration.data is not None and PREFIX in calibration.data:  # samples made of texts: their name has a hash
+        calibration = dataclasses.replace(calibration, data=pathlib.Path(calibration.data).name)
     unconditional = dataclasses.replace(
-        options, engine=context.engine, check_inputs=None, threads=None, shares_cores=False, measure_again=False
+        options,
+        engine=context.engine,
+        calibration=calibration,
+        check_inputs=None,
+        threads=None,
+        shares_cores=False,
+        measure_again=False,
     )
     return engine_key(
         purpose="compilation",

@@ -230,7 +230,7 @@ class Servable:
         config, lines = with_folder(self._config)
         if lines:
             self._config, self._opener = config, dataclasses.replace(self._opener, config=config)
-        for line in lines:
+        for line in () if self.interim else lines:
             logger.info("Model %r: %s", self.name, line)
 
     def enter(self, user: object) -> bool:

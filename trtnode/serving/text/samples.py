@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import hashlib
 import json
 import pathlib
 import zipfile
@@ -79,8 +80,10 @@ def with_arrays(
     """
     calibration, checked = options.calibration, options.check_inputs
     if are_texts(calibration.data):
-        _write(config, model, pathlib.Path(str(calibration.data)), folder / "calibration", as_one=False)
-        calibration = dataclasses.replace(calibration, data=str(folder / "calibration"))
+        source = pathlib.Path(str(calibration.data))
+        target = folder / f"texts-{hashlib.sha256(repr((read_texts(source), config.preprocess)).encode()).hexdigest()}"
+        _write(config, model, source, target, as_one=False)
+        calibration = dataclasses.replace(calibration, data=str(target))
     if checked is not None and are_texts(checked):
         _write(config, model, checked, folder / "checked", as_one=True)
         checked = folder / "checked" / ONE

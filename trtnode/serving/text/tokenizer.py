@@ -72,8 +72,12 @@ class Tokenizer:
                 own = [] if library.normalizer is None else [library.normalizer]
                 library.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Lowercase(), *own])
             longest = min(config.max_length, length or config.max_length)
+            if longest <= library.num_special_tokens_to_add(config.pair):
+                raise ValueError(f"its special tokens alone are more than max_length, {longest}")
             library.enable_truncation(longest, strategy="longest_first", direction=config.truncation_side)
-        except Exception as error:  # the library raises nothing more special
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the library raises nothing more special, and panics are no Exception
             problem = f"it is no tokenizer that can be used here ({error}); save it anew with the library tokenizers"
             raise TextModelError(config.file, problem) from None
         return cls(config, dict(inputs), length, library, pad)
@@ -102,7 +106,9 @@ class Tokenizer:
         prompted = [(prompt + one[0], *one[1:]) for one in given]
         try:
             encoded = self._library.encode_batch_fast(prompted if self.config.pair else [one for (one,) in prompted])
-        except Exception as error:  # as above
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # as above
             raise InvalidRequestError(f"{label}: a text can't be tokenized ({error})") from None
         types = [one.type_ids for one in encoded] if "token_type_ids" in self.inputs else ()
         hidden = self._prompt_tokens(prompt) if prompt and POOLING_MASK in self.inputs else 0
