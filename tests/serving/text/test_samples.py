@@ -16,10 +16,10 @@ from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.precision.options import Calibration
 from trtnode.serving.cli.program import main
 from trtnode.serving.errors import TextModelError
-from trtnode.serving.models.pipelines import with_folder
 from trtnode.serving.models.version_files import find_files
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.text.samples import read_texts, tokenized_arguments, with_arrays
+from trtnode.serving.text.sentence_folder import as_folder_says
 
 PROMPTS = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
 
@@ -93,7 +93,7 @@ def test_models_on_a_server_get_the_texts_themselves(tmp_path: pathlib.Path) -> 
 
 def test_a_server_calibrates_on_texts_with_its_own_stages(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (file,) = find_files(config := ModelConfig(name="m", path=model.parent.parent)).values()
-    whole, _ = with_folder(file.configured(config))
+    whole, _ = as_folder_says(file.configured(config))
     texts = write(tmp_path / "texts.txt", "dog\nthe red fox\n")
     options = CompileOptions(calibration=Calibration(data=str(texts)), check_inputs=texts)
 

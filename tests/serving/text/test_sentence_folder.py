@@ -17,10 +17,11 @@ from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import view_model
 from trtnode.serving.config.checks import setting_problems
 from trtnode.serving.errors import TextModelError
-from trtnode.serving.models.pipelines import chain_model, with_folder
+from trtnode.serving.models.pipelines import chain_model
 from trtnode.serving.models.version_files import find_files
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.text.sentence_folder import as_folder_says
 from trtnode.serving.text.text_model import TextModel, text_model
 
 OLD, NEW = "sentence_transformers.models.", "sentence_transformers.sentence_transformer.modules."
@@ -46,7 +47,7 @@ class Read(NamedTuple):
 def read(folder: pathlib.Path, **keys: Any) -> Read:
     config = ModelConfig.model_validate({"name": "m", "path": folder, **keys})
     (file,) = find_files(config).values()
-    whole, lines = with_folder(file.configured(config))
+    whole, lines = as_folder_says(file.configured(config))
     proto = chain_model(whole)
     graph = view_model(proto, folder).graph
     inputs, outputs = ([TensorSpec.of(value) for value in values] for values in (graph.inputs, graph.outputs))
@@ -149,13 +150,15 @@ def test_tokens_are_pooled_and_not_what_the_export_pooled(tmp_path: pathlib.Path
     np.testing.assert_allclose(read(tmp_path).answer("dog"), [token_vectors(IDS[1])[0]], rtol=1e-5)
 
 
-def test_an_export_that_pools_is_taken_and_said_to_be_assumed(tmp_path: pathlib.Path) -> None:
+def test_an_export_that_pools_is_taken_and_said_to_be_assumed(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
     save_folder(tmp_path, new("mean", "Normalize"), {"sentence_embedding": "mean"})
 
     found = read(tmp_path)
 
     np.testing.assert_allclose(found.answer("dog"), [unit(token_vectors(IDS[1]).mean(0))], rtol=1e-5)
-    assert found.lines[-1] == "assumed: 'sentence_embedding' is pooled as modules.json says"
+    assert "Assumed that the model pools by itself, since it gives 'sentence_embedding' and no tokens" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -268,7 +271,8 @@ def test_what_was_read_and_assumed_is_told_in_five_lines(tmp_path: pathlib.Path)
     assert first == f"read from the folder {tmp_path}; file onnx/model.onnx"
     assert tokenize.startswith('preprocess: [{"tokenize": {"file": ')
     assert '"max_length": 32' in tokenize
-    stages = '[{"keep": ["last_hidden_state"]}, {"pool": {"by": ["mean"]}}, {"l2_normalize": {}}]'
+    keep = '{"keep": ["token_embeddings", "last_hidden_state", "sentence_embedding"]}'
+    stages = f'[{keep}, {{"pool": {{"by": ["mean"]}}}}, {{"l2_normalize": {{}}}}]'
     assert postprocess == f"postprocess: {stages}"
     assert '"default_prompt": "query"' in text
     assert last == "assumed: nothing"
@@ -369,14 +373,16 @@ def test_weights_that_are_programs_are_refused(tmp_path: pathlib.Path) -> None:
 def test_an_export_without_the_tokens_does_not_tell_whether_a_dense_layer_is_in_it(tmp_path: pathlib.Path) -> None:
     files = {**new("mean", "Dense"), **dense("2_Dense", IDENTITY)}
     save_folder(tmp_path, files, {"sentence_embedding": "mean"})
+    safetensors.numpy.save_file({"linear.weight": WEIGHT}, tmp_path / "2_Dense" / "model.safetensors")
 
-    assert "its outputs are 'sentence_embedding'; export it with 'last_hidden_state'" in fault(tmp_path)
+    assert "no tensor 'token_embeddings', 'last_hidden_state' here, only 'sentence_embedding'" in fault(tmp_path)
 
 
 def test_outputs_that_nothing_names_are_refused(tmp_path: pathlib.Path) -> None:
     save_folder(tmp_path, new("mean"), {"a": "hidden", "b": "mean"})
 
-    assert "its outputs are 'a', 'b'; export it with 'last_hidden_state'" in fault(tmp_path)
+    named = "'token_embeddings', 'last_hidden_state', 'sentence_embedding'"
+    assert f"there is no tensor {named} here, only 'a', 'b'" in fault(tmp_path)
 
 
 def test_a_folder_without_its_file_says_which_there_are(tmp_path: pathlib.Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -10,6 +11,8 @@ import onnx_ir as ir
 
 from trtnode.partitioner.pipelines.blocks import Block
 from trtnode.partitioner.pipelines.node_writer import BlockError, NodeWriter, Tensor, listed
+
+logger = logging.getLogger(__name__)
 
 FLOAT, INT64 = ir.DataType.FLOAT, ir.DataType.INT64
 
@@ -73,6 +76,9 @@ class Pool(_Block):
 
     def apply(self, tensor: Tensor, write: NodeWriter) -> tuple[Tensor, ...]:
         """See ``Block``."""
+        if len(tensor.shape) == 2 and tensor.value.name == self.names[0]:
+            logger.warning("Assumed that the model pools by itself, since it gives %r and no tokens", self.names[0])
+            return (tensor,)
         if len(tensor.shape) != 3:
             raise BlockError(f"takes vectors of tokens, [batch, tokens, size], but gets {listed(tensor.shape)}")
         rows, tokens, size = tensor.shape

@@ -12,8 +12,7 @@ import onnx_ir
 
 from trtnode.partitioner.compiled.trtnode import embed_engines
 from trtnode.partitioner.errors import PartitionError, PipelineError
-from trtnode.partitioner.graph.view import Graph, TensorSpec
-from trtnode.partitioner.model.loading import load_model
+from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.regular_files import read_regular
 from trtnode.partitioner.pipelines import blocks, token_blocks
 from trtnode.partitioner.pipelines.chaining import DEFAULT_SOURCE, Keep, Source, Stage, chain_stages
@@ -44,23 +43,11 @@ def chain_model(model: ModelConfig) -> onnx.ModelProto:
     return embed_engines(Graph.of(_chained(model, model.path)), (), {})
 
 
-def with_folder(model: ModelConfig) -> tuple[ModelConfig, list[str]]:
-    """Return the configuration of a version with what its folder says, and lines about that; none of a plain file.
-
-    Raises:
-        TextModelError: The folder says what can't be followed.
-        PartitionError: The model can't be read.
-    """
-    if model.file is None:
-        return model, []
-    return as_folder_says(model, [TensorSpec.of(value) for value in load_model(model.path).graph.outputs])
-
-
 def pipeline_problem(model: ModelConfig) -> PipelineError | None:
     """Return what is wrong with the pipeline around some version of a model; None if all fit or can't be read."""
     for file in choose_versions(model, find_files(model)).values():
         try:
-            whole, _ = with_folder(file.configured(model))
+            whole, _ = as_folder_says(file.configured(model))
             for path in file.variants or (file.path,):
                 if whole.preprocess or whole.has_pipeline:
                     _chained(whole, path)

@@ -20,11 +20,11 @@ from trtnode.partitioner.wording import counted
 from trtnode.serving.errors import ServingError, UnavailableError
 from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.models.loaded_model import LoadedModel, ModelOpener, answering_variant
-from trtnode.serving.models.pipelines import with_folder
 from trtnode.serving.protocol.request_cache import RequestCache
 from trtnode.serving.protocol.wire_signature import MESSAGE_BYTES, WireSignature, WireTensor
 from trtnode.serving.schema.model import OPTIONS, BatchingConfig, ModelConfig
 from trtnode.serving.telemetry.request_stats import ModelCounts
+from trtnode.serving.text.sentence_folder import as_folder_says
 from trtnode.serving.threads.inline_policy import InlinePolicy
 from trtnode.serving.triton.keys import ENSEMBLE
 
@@ -227,7 +227,7 @@ class Servable:
 
     def _read_folder(self) -> None:
         """Take what the folder of a model of text says into the configuration, and log it."""
-        config, lines = with_folder(self._config)
+        config, lines = as_folder_says(self._config)
         if lines:
             self._config, self._opener = config, dataclasses.replace(self._opener, config=config)
         for line in () if self.interim else lines:

@@ -129,8 +129,7 @@ def _beside(model: pathlib.Path) -> ModelConfig:
     for folder in (model.parent, model.parent.parent):
         if (folder / CONFIG).is_file():
             file = str(model.relative_to(folder))
-            outputs = [TensorSpec.of(value) for value in load_model(model).graph.outputs]
-            return as_folder_says(ModelConfig(name="m", path=model, file=file), outputs)[0]
+            return as_folder_says(ModelConfig(name="m", path=model, file=file))[0]
     path = model.parent / "tokenizer.json"
     if not path.is_file():
         raise TextModelError(path, f"there is no such file, which samples of text need beside {model.name}")

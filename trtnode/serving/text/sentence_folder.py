@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NoReturn, get_args
 
 import pydantic
 
-from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.serving.errors import TextModelError
 from trtnode.serving.schema.fields import ListOf
 from trtnode.serving.schema.model import BatchingConfig, ModelConfig
@@ -34,7 +33,9 @@ CONFIG, MODULES, SENTENCE = "config.json", "modules.json", "config_sentence_tran
 MODEL_FILES = ("model.onnx", "onnx/model.onnx")
 """Places of the ONNX file, the first that there is. Others, such as quantized ones, are never taken by themselves."""
 
-TOKEN_OUTPUTS, SENTENCE_OUTPUT = ("token_embeddings", "last_hidden_state"), "sentence_embedding"
+TOKEN_OUTPUTS = ("token_embeddings", "last_hidden_state")
+POOLED_OUTPUTS = (*TOKEN_OUTPUTS, "sentence_embedding")
+"""The last one is taken only where an export has no vectors of tokens."""
 
 LENGTH_FILES = [
     f"sentence_{kind}_config.json"
@@ -161,22 +162,21 @@ def model_file(folder: pathlib.Path, chosen: str | None) -> str | None:
     raise TextModelError(folder, f"it has {CONFIG}, but no {' or '.join(names)}; {advice}")
 
 
-def as_folder_says(config: ModelConfig, outputs: Sequence[TensorSpec]) -> tuple[ModelConfig, list[str]]:
-    """Return a model's configuration with what its folder says, and five lines about what was read and assumed.
+def as_folder_says(config: ModelConfig) -> tuple[ModelConfig, list[str]]:
+    """Return the configuration of a version with what its folder says, and five lines about what was read and assumed.
 
-    Args:
-        config: The model, with its path and its file in the folder.
-        outputs: Those of the file.
+    Without a file in a folder, it is returned as it is, and no lines. The ONNX file itself isn't read.
 
     Raises:
         TextModelError: The folder says what can't be followed.
     """
-    assert config.file is not None
+    if config.file is None:
+        return config, []
     folder = config.path.parents[len(pathlib.PurePath(config.file).parts) - 1]
     if config.preprocess or config.postprocess:
         problem = "the folder says which stages there are; leave preprocess and postprocess out, or name its ONNX file"
         raise TextModelError(folder, problem)
-    reader = _Reader(FolderFiles(folder), [spec.name for spec in outputs])
+    reader = _Reader(FolderFiles(folder))
     text, before, after = reader.text(), reader.tokenize(), tuple(reader.stages())
     given = {} if config.text is None else {name: getattr(config.text, name) for name in config.text.model_fields_set}
     usual = {"batching": BatchingConfig(max_batch_size=32, max_batch_tokens=8192), "lengths": "auto"}
@@ -192,10 +192,9 @@ def as_folder_says(config: ModelConfig, outputs: Sequence[TensorSpec]) -> tuple[
 class _Reader:
     """Reads a folder, and notes what it has to assume."""
 
-    def __init__(self, files: FolderFiles, outputs: Sequence[str]) -> None:
+    def __init__(self, files: FolderFiles) -> None:
         self.assumed: list[str] = []
         self._files = files
-        self._outputs = outputs
         self._config = config = files.read(CONFIG, _Config) or _Config()
         self._sentence = sentence = files.read(SENTENCE, _Sentence) or _Sentence()
         self._modules = files.read(MODULES, list[_Module])
@@ -235,17 +234,9 @@ class _Reader:
         if self._labels:
             yield from self._scores()
             return
-        tokens = [name for name in TOKEN_OUTPUTS if name in self._outputs]
-        kinds = {kind for kind, _ in modules}
-        if not tokens and SENTENCE_OUTPUT in self._outputs and "Dense" not in kinds:
-            self.assumed.append(f"{SENTENCE_OUTPUT!r} is pooled as {MODULES} says")
-            modules = [one for one in modules if one[0] != "Pooling"]
-        elif not tokens:
-            there = ", ".join(map(repr, self._outputs))
-            problem = f"its outputs are {there}; export it with {TOKEN_OUTPUTS[1]!r}, the vectors of tokens"
-            raise TextModelError(self._files.folder, problem)
-        yield PostprocessConfig(keep=tuple(tokens) or (SENTENCE_OUTPUT,))
-        if tokens and self._modules is None:
+        may_be_pooled = all(kind != "Dense" for kind, _ in modules)  # nothing tells whether Dense is in an export
+        yield PostprocessConfig(keep=POOLED_OUTPUTS if may_be_pooled else TOKEN_OUTPUTS)
+        if self._modules is None:
             yield PostprocessConfig(pool=PoolConfig(by=self._usual_pooling()))
         for kind, folder in modules:
             yield self._stage(kind, folder)
@@ -290,7 +281,7 @@ class _Reader:
 
     def _scores(self) -> Iterator[PostprocessConfig]:
         """Yield what follows the logits of a cross-encoder or classifier."""
-        yield PostprocessConfig(keep=("logits" if "logits" in self._outputs else self._outputs[0],))
+        yield PostprocessConfig(keep=("logits",))
         if not self._activations and len(self._labels) == 1:
             self.assumed.append("sigmoid of the logit, since no activation is named")
         function: Any = next(iter(self._activations), "sigmoid" if len(self._labels) == 1 else None)
