@@ -57,28 +57,17 @@ def test_calibrate_takes_a_sample_a_text(model: pathlib.Path, tmp_path: pathlib.
     assert json.loads(ranges.read_text())["samples"] == 3
 
 
-def test_compile_is_calibrated_and_judged_on_texts(
-    model: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    texts = write(tmp_path / "texts.txt", "\n".join(f"the {word} dog runs" for word in ("red", "green", "blue")))
-    command = ["compile", str(model), "-o", str(tmp_path / "out.onnx"), "--no-cache", "--json", "--no-measure"]
-
-    code = main([*command, "--precision", "int8", "--calibration", str(texts), "--allow-few-samples"])
-
-    assert code == 0
-    assert json.loads(capsys.readouterr().out)["precision"]["calibration"]["samples"] == 3
-
-
 def test_a_tokenizer_beside_the_file_is_enough(tmp_path: pathlib.Path) -> None:
     save_encoder(tmp_path / "m.onnx", {"y": "mean"}, more_inputs=["token_type_ids"])
     texts = write(tmp_path / "pairs.jsonl", '{"query": "dog", "document": "the red fox"}\n["a", "b"]\n')
-    arguments = argparse.Namespace(model=tmp_path / "m.onnx", inputs=texts)
+    arguments = argparse.Namespace(model=tmp_path / "m.onnx", inputs=texts, calibration=str(texts))
 
     with pytest.raises(TextModelError, match=r"tokenizer\.json: there is no such file, which samples of text need"):
         tokenized_arguments(arguments).__enter__()
     save_tokenizer(tmp_path / "tokenizer.json")
     with tokenized_arguments(arguments), np.load(arguments.inputs) as archive:
         ids, types = archive["input_ids"], archive["token_type_ids"]
+        assert len(list(pathlib.Path(arguments.calibration).iterdir())) == 2
 
     assert ids.tolist() == [[1, 13, 2, 7, 9, 12, 2], [1, 8, 2, 3, 2, 0, 0]]
     assert types.tolist() == [[0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0]]
