@@ -89,13 +89,14 @@ class Server:
         feeds: Mapping[str, np.ndarray],
         options: RequestOptions,
         outputs: Sequence[str] | None = ("pooled",),
+        durations: Durations | None = None,
     ) -> None:
         def then(outcome: Result) -> None:
             self.outcomes.put((name, outcome))
 
         def submit() -> None:
             try:
-                self._batcher.submit(feeds, outputs, options, Durations(), then)
+                self._batcher.submit(feeds, outputs, options, durations or Durations(), then)
             except (QueueFullError, InvalidRequestError) as error:
                 then(error)
 
@@ -179,6 +180,20 @@ def test_short_texts_are_not_padded_to_the_longest() -> None:
 
     assert not isinstance(answer, BaseException)
     assert sorted(server.shapes) == [(4, 4), (4, 16)]
+    assert server.counts.snapshot().rows == 8
+
+
+def test_a_traced_request_has_the_time_and_the_rows_of_all_its_parts() -> None:
+    server, spent = Server(), Durations(traced=True)
+    server.open()
+
+    server.ask("traced", texts([1, 16, 3, 15, 2, 14, 4, 13]), RequestOptions(server.pool), durations=spent)
+    server.ended()
+
+    assert spent.execution is not None
+    assert spent.execution.rows == 8
+    assert spent.execution.ended_ns > spent.execution.began_ns
+    assert 0 < spent.compute_infer < spent.execution.ended_ns - spent.execution.began_ns
 
 
 def test_rows_whose_length_an_output_shows_keep_the_size_of_their_request() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import json
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -323,6 +324,38 @@ def test_tokens_are_counted_for_every_way_in(served: Running) -> None:
     served.client.infer("embed", [texts], headers={"authorization": f"Bearer {ALL}"})
 
     assert counted() - before == 8 + 4
+
+
+scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=4)
+values = st.recursive(scalars | st.sampled_from(["fox", [1, 2], [[1]], 2]), lambda one: st.lists(one, max_size=3))
+FIELDS = (
+    *("input", "encoding_format", "dimensions", "input_type", "prompt_name", "query", "documents", "texts", "top_n"),
+    *("return_documents", "return_text", "raw_scores", "user"),
+)
+bodies = st.dictionaries(st.sampled_from(FIELDS), values, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@cases(path=st.sampled_from(["/v1/embeddings", "/v1/rerank", "/rerank"]), body=bodies, valid=st.booleans())
+def test_whatever_json_comes_the_answer_is_right_or_says_what_is_wrong(
+    served: Running, path: str, body: dict[str, Any], valid: bool
+) -> None:
+    usual = (
+        {"model": "embed", "input": "fox"} if "embed" in path else {"model": "rank", "query": "a", "documents": ["fox"]}
+    )
+
+    status, answer = post(served, path, {**usual, **body} if valid else body)
+
+    assert status in (200, 400)
+    assert status == 200 or answer["error"]["message"]
+
+
+def test_a_compressed_body_is_read_too(served: Running) -> None:
+    body = gzip.compress(b'{"model": "embed", "input": "fox"}')
+
+    status, answer = post(served, "/v1/embeddings", body, content_encoding="gzip")
+
+    assert (status, answer["usage"]["total_tokens"]) == (200, 3)
 
 
 def test_a_caller_hears_of_its_own_models_alone(served: Running) -> None:

@@ -179,7 +179,7 @@ def as_folder_says(config: ModelConfig) -> tuple[ModelConfig, list[str]]:
     reader = _Reader(FolderFiles(folder))
     text, before, after = reader.text(), reader.tokenize(), tuple(reader.stages())
     given = {} if config.text is None else {name: getattr(config.text, name) for name in config.text.model_fields_set}
-    usual = {"batching": BatchingConfig(max_batch_size=32, max_batch_tokens=8192), "lengths": "auto"}
+    usual = {"batching": BatchingConfig(max_batch_size=32, max_batch_tokens=2048), "lengths": "auto"}
     update: dict[str, Any] = {name: usual[name] for name in usual.keys() - config.model_fields_set}
     update |= {"file": None, "text": text.model_copy(update=given), "postprocess": after}
     whole = config.model_copy(update={**update, "preprocess": (PreprocessConfig(tokenize=before),)})
