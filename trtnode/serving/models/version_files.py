@@ -85,11 +85,8 @@ def file_of_step(step: StepConfig) -> VersionFile | None:
     if step.member is None:
         return None
     found = find_files(step.member)
-    return (
-        found.get(step.version)
-        if step.version > 0
-        else next(reversed(choose_versions(step.member, found).values()), None)
-    )
+    newest = next(reversed(choose_versions(step.member, found)), 0)
+    return found.get(step.version if step.version > 0 else newest)
 
 
 def find_versions(path: pathlib.Path) -> dict[int, VersionFile]:
