@@ -123,7 +123,9 @@ def source_problem(config: ModelConfig) -> tuple[tuple[str | int, ...], str] | N
     What a model that isn't required lacks may come later, and is no fault.
     """
     if config.ensemble:
-        return None  # its steps are looked at with their models
+        found = find_files(config)  # none where a step lacks its file, which is told of the step
+        text = f"has none of them; an ensemble without version folders has {ONLY_VERSION}"
+        return None if not found or choose_versions(config, found) else (("versions",), text)
     for index, one in enumerate(config.variants):
         problem = _file_problem(config.of_variant(one))
         if problem is not None:
