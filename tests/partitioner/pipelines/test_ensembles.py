@@ -120,6 +120,16 @@ def test_a_tensor_may_go_to_several_steps_and_be_an_output_of_one_that_hands_its
     np.testing.assert_array_equal(total, 2 * X)
 
 
+def test_only_nodes_of_ensembles_have_steps(step: Make) -> None:
+    slashed = load_stage(step(DOUBLE, {}, {}).file, ("path",))
+    slashed.graph[0].name = "/model/Mul"
+
+    model = merge_steps([step(DOUBLE, {"x": "x"}, {"y": "y"})])
+
+    assert Graph.of(slashed).steps == {}
+    assert Graph.of(model).steps == {"m/Mul:y": "m"}
+
+
 def test_one_value_may_be_two_outputs(step: Make) -> None:
     passing = "g (float[N, 3] p) => (float[N, 3] p) { }"
     steps = [step(DOUBLE, {"x": "x"}, {"y": "y"}), step(passing, {"p": "y"}, {"p": "z"})]
