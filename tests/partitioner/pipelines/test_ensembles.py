@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import random
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -117,6 +118,52 @@ def test_a_tensor_may_go_to_several_steps_and_be_an_output_of_one_that_hands_its
     np.testing.assert_array_equal(same, X)
     np.testing.assert_array_equal(weights, [1, 2, 3])
     np.testing.assert_array_equal(total, 2 * X)
+
+
+def test_only_nodes_of_ensembles_have_steps(step: Make) -> None:
+    slashed = load_stage(step(DOUBLE, {}, {}).file, ("path",))
+    slashed.graph[0].name = "/model/Mul"
+
+    model = merge_steps([step(DOUBLE, {"x": "x"}, {"y": "y"})])
+
+    assert Graph.of(slashed).steps == {}
+    assert Graph.of(model).steps == {"m/Mul:y": "m"}
+
+
+def test_one_value_may_be_two_outputs(step: Make) -> None:
+    passing = "g (float[N, 3] p) => (float[N, 3] p) { }"
+    steps = [step(DOUBLE, {"x": "x"}, {"y": "y"}), step(passing, {"p": "y"}, {"p": "z"})]
+
+    model = merge_steps(steps, (), ["y", "z"])
+
+    assert [value.tolist() for value in run(proto(model), {"x": X})] == [(2 * X).tolist()] * 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_ensembles_answer_as_their_steps(step: Make, seed: int) -> None:
+    draw = random.Random(seed)
+    tensors, steps = {"in": X, "in2": X + 1}, []
+    for number in range(draw.randint(2, 9)):
+        a, b = draw.choice(list(tensors)), draw.choice(list(tensors))
+        less, more = f"less{number}", f"more{number}"
+        match draw.choice("ads"):
+            case "a":
+                steps.append(step(ADD, {"a": a, "b": b}, {"sum": less}))
+                tensors[less] = tensors[a] + tensors[b]
+            case "d":
+                steps.append(step(DOUBLE, {"x": a}, {"y": less}, head=draw.choice([OLD, NEW])))
+                tensors[less] = tensors[a] * 2
+            case "s":
+                steps.append(step(SPLIT, {"x": a}, {"less": less, "more": more}))
+                tensors |= {less: tensors[a] - 1, more: tensors[a] + 1}
+    wanted = draw.sample([name for name in tensors if not name.startswith("in")], 2)
+    draw.shuffle(steps)
+
+    model = merge_steps(steps, ["in", "in2"], wanted)
+
+    feeds = {value.name or "": tensors[value.name or ""] for value in model.graph.inputs}
+    for name, answer in zip(wanted, run(proto(model), feeds), strict=True):
+        np.testing.assert_array_equal(answer, tensors[name])
 
 
 def test_a_default_is_replaced_where_a_tensor_is_named_for_it(step: Make) -> None:

@@ -72,6 +72,11 @@ REFUSED = [
         "  - {model: a, inputs: {x: in}, outputs: {y: m}}\n  preprocess: [{cast: float32}]\n",
         ":12: models[3].preprocess: is nothing that an ensemble has; give it to a model of its own, and make that a",
     ),
+    ("  - {model: a, inputs: {x: in}}\n", ":10: models[3].ensemble: gives nothing; name an output of a step that no"),
+    (
+        "  - {model: a, inputs: {x: in}, outputs: {y: y}}\n  versions: [3]\n",
+        ":12: models[3].versions: has none of them; an ensemble without version folders has 1",
+    ),
     ("  - {model: a, input: {x: in}}\n", ":11: models[3].ensemble[0].input: unknown key; did you mean 'inputs'?"),
     ("  - {inputs: {x: in}}\n", ":11: models[3].ensemble[0].model: is missing; add it"),
 ]

@@ -141,7 +141,7 @@ class Graph:
     @property
     def steps(self) -> dict[str, str]:
         """The step of each node by identity, in order, where a model was merged of several; other nodes have none."""
-        known = self.model.metadata_props.get(STEPS, "").split(",")
+        known = set(self.model.metadata_props.get(STEPS, "").split(",")) - {""}
         return {name: step for name in self.names if (step := name.partition("/")[0]) in known}
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -164,7 +164,9 @@ class MergedGraph:
             raise PipelineError(
                 place, f"the pipeline has an input and an output {min(shared)!r}; rename one in its file"
             )
-        outputs = {name: self._as_output(name, value) for name, value in tensors.items()}
+        outputs: dict[str, ir.Value] = {}
+        for name, value in tensors.items():
+            outputs[name] = self._as_output(name, value, outputs.values())
         self._graph.outputs[:] = outputs.values()
         self._graph.inputs[:] = [*self._inputs.values(), *self._graph.inputs]
         give_names(self._graph, {**self._inputs, **outputs})
@@ -174,9 +176,9 @@ class MergedGraph:
         self._graph.sort()
         return self._model
 
-    def _as_output(self, name: str, value: ir.Value) -> ir.Value:
-        """Return a value, or a copy of an input or a constant, because those can't be outputs."""
-        if value.producer() is not None:
+    def _as_output(self, name: str, value: ir.Value, others: Collection[ir.Value]) -> ir.Value:
+        """Return a value, or a copy of an input, a constant or another output, because those can't be outputs."""
+        if value.producer() is not None and value not in others:
             return value
         write = NodeWriter(self._graph, f"output/{name}")
         copy = write.node("Identity", [value], value.dtype or ir.DataType.UNDEFINED, dimensions(value))

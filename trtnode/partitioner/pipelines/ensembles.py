@@ -130,6 +130,8 @@ class _Ensemble(MergedGraph):
                 text = f"no step gives it; there are {quoted(self._tensors)}"
                 raise PipelineError(("interface", "outputs", name), text)
         names = outputs or [name for name in self._tensors if name not in self._taken]
+        if not names:
+            raise PipelineError(ENSEMBLE, "gives nothing; name an output of a step that no other step takes")
         return self._finished({name: self._tensors[name] for name in names}, ENSEMBLE)
 
     def _share_weights(self, step: Step) -> None:

@@ -67,7 +67,7 @@ def models_in(repository: pathlib.Path, name: str | None = None) -> list[ModelCo
     for model in models:
         for index, step in enumerate(model.ensemble):
             if step.model in refused:
-                text = f"{step.model!r} can't be a step ({refused[step.model]}); export it as an ONNX model"
+                text = f"{step.model!r} can't be a step ({refused[step.model]}); correct that, or export an ONNX model"
                 raise step_problem(model, ("ensemble", index, "model"), text)
     for refusal in refused.values():
         raise refusal

@@ -85,11 +85,8 @@ def file_of_step(step: StepConfig) -> VersionFile | None:
     if step.member is None:
         return None
     found = find_files(step.member)
-    return (
-        found.get(step.version)
-        if step.version > 0
-        else next(reversed(choose_versions(step.member, found).values()), None)
-    )
+    newest = next(reversed(choose_versions(step.member, found)), 0)
+    return found.get(step.version if step.version > 0 else newest)
 
 
 def find_versions(path: pathlib.Path) -> dict[int, VersionFile]:
@@ -126,7 +123,9 @@ def source_problem(config: ModelConfig) -> tuple[tuple[str | int, ...], str] | N
     What a model that isn't required lacks may come later, and is no fault.
     """
     if config.ensemble:
-        return None  # its steps are looked at with their models
+        found = find_files(config)  # none where a step lacks its file, which is told of the step
+        text = f"has none of them; an ensemble without version folders has {ONLY_VERSION}"
+        return None if not found or choose_versions(config, found) else (("versions",), text)
     for index, one in enumerate(config.variants):
         problem = _file_problem(config.of_variant(one))
         if problem is not None:
