@@ -70,7 +70,7 @@ REFUSED = [
     ),
     (
         "  - {model: a, inputs: {x: in}, outputs: {y: m}}\n  preprocess: [{cast: float32}]\n",
-        ":12: models[3].preprocess: is nothing that an ensemble has; give it to a model of its own, and make that a",
+        ":12: models[3].preprocess: is nothing that an ensemble has; give it to one of its models, or leave",
     ),
     ("  - {model: a, inputs: {x: in}}\n", ":10: models[3].ensemble: gives nothing; name an output of a step that no"),
     (

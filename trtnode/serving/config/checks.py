@@ -62,7 +62,7 @@ def ensemble_problems(model: ModelConfig, names: Collection[str]) -> Iterator[tu
     """Yield the place and the fault of each key of an ensemble that can't be followed."""
     for key in ("variants", "preprocess", "postprocess"):
         if model.ensemble and getattr(model, key):
-            yield (key,), "is nothing that an ensemble has; give it to a model of its own, and make that a step"
+            yield (key,), "is nothing that an ensemble has; give it to one of its models, or leave it out"
     for index, step in enumerate(model.ensemble):
         place, member, file = ("ensemble", index), step.member, file_of_step(step)
         if member is None:

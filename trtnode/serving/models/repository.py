@@ -196,12 +196,12 @@ class ModelRepository:
 
     def _with_members(self, source: Override) -> Override:
         """Return the source of a model; of an ensemble, its models are as they are served now."""
-        names = dict.fromkeys(step.model for step in source.config.ensemble)
-        members = {name: self._models[name].source for name in names}
-        config = (
-            source.config.with_members({name: one.config for name, one in members.items()}) if names else source.config
-        )
-        return Override(config, (source.files, *(one.files for one in members.values())) if names else source.files)
+        names = {step.model for step in source.config.ensemble}
+        members = {name: self._models[name].source for name in names if name in self._models}
+        if not members:
+            return source
+        config = source.config.with_members({name: one.config for name, one in members.items()})
+        return Override(config, (source.files, *(one.files for one in members.values())))
 
     def _update_ensembles(self, name: str) -> None:
         """Load anew what changed of the ensembles that a model is a part of."""
