@@ -94,6 +94,11 @@ FOLLOWED: list[tuple[str, Callable[[ModelConfig], Any], Any]] = [
     ("instance_group { count: 2 kind: KIND_CPU }", lambda one: one.instances, 2),
     ('instance_group [ { name: "x" count: 2 }, { count: 1 } ]', lambda one: one.instances, 3),
     ("version_policy { all { } }", lambda one: one.versions, "all"),
+    (
+        "ensemble_scheduling { step { model_name: 'a' input_map { key: 'x' value: 'y' } } }",
+        lambda one: (one.ensemble[0].model, one.ensemble[0].version, one.ensemble[0].inputs),
+        ("a", -1, {"x": "y"}),
+    ),
     ("version_policy { latest { num_versions: 2 } }", lambda one: one.versions.latest, 2),
     ("version_policy: { specific { versions: [ 1, 3 ] } }", lambda one: one.versions, (1, 3)),
     ('model_warmup { name: "w" count: 5 }', lambda one: one.warmup, 5),
@@ -149,7 +154,7 @@ REFUSED: list[tuple[str, str]] = [
     ("max_batch_size: 2\nsequence_batching { }", "2: sequence_batching: no model here keeps a state"),
     ("ensemble_scheduling { }", "1: ensemble_scheduling: an ensemble has platform 'ensemble', and steps in"),
     ('platform: "ensemble"\nensemble_scheduling { }', "2: ensemble_scheduling: an ensemble has platform"),
-    ("ensemble_scheduling { step { model_name: 'a' } }", "1: ensemble_scheduling: an ensemble has platform"),
+    ("ensemble_scheduling { step { } } platform: 'openvino'", "1: ensemble_scheduling: an ensemble has platform"),
     (
         "platform: 'ensemble'\nensemble_scheduling { step { model_name: 'a'\n model_namespace: 'b' } }",
         "3: ensemble_scheduling.step[0].model_namespace: there is one repository here; take it out",

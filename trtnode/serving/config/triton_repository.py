@@ -22,7 +22,7 @@ from trtnode.serving.models.version_files import DEFAULT_FILE, find_versions
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.triton.conversion import field_of_step, model_of, problems_of, triton_config
-from trtnode.serving.triton.keys import ENSEMBLE, Finding
+from trtnode.serving.triton.keys import Finding
 from trtnode.serving.triton.text import ConfigText
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def ensemble_file(folder: pathlib.Path) -> Iterator[pathlib.Path]:
         ConfigError: The repository can't be used.
     """
     file = folder / CONFIG_FILE
-    if not (file.is_file() and ConfigText(file).message.platform == ENSEMBLE):
+    if not (file.is_file() and ConfigText(file).message.ensemble_scheduling.step):
         yield folder
         return
     models = ServableConfig.model_validate({"models": models_in(folder.absolute().parent)}).models

@@ -39,9 +39,9 @@ def problems_of(config: TritonConfig) -> tuple[list[Finding], list[Finding]]:
     """Return the fields of a configuration that are refused, and those that are logged."""
     found = list(findings(config))
     refused = [one for one in found if one.refused]
-    said, steps = (config.platform == ENSEMBLE, config.HasField("ensemble_scheduling")), config.ensemble_scheduling.step
-    if any(said) and not (all(said) and steps):
-        place = "ensemble_scheduling" if said[1] else "platform"
+    given, steps = config.HasField("ensemble_scheduling"), config.ensemble_scheduling.step
+    if (given or config.platform == ENSEMBLE) and not (steps and config.platform in ("", ENSEMBLE)):
+        place = "ensemble_scheduling" if given else "platform"
         text = f"an ensemble has platform {ENSEMBLE!r}, and steps in ensemble_scheduling; write both, or neither"
         refused.append(Finding(place, text, refused=True))
     for side in ("input", "output"):
