@@ -140,7 +140,7 @@ def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, li
         EngineError: Something fails on these inputs.
     """
     began = time.monotonic()
-    feeds = _first_sample(subject, NativeSession(subject.source, name=str(subject.source)))
+    feeds = _first_sample(subject, _source_session(subject))
     if feeds is None:
         return None
     graph = view_with_engines(load_model(subject.compiled))
@@ -180,14 +180,11 @@ def measure_candidates(subject: Subject, kept: Mapping[str, Sequence[str]], seco
     """
     began = time.monotonic()
     forget_runs()
-    native = _open_candidate(subject, ())
-    feeds = _first_sample(subject, AsRunner(native))
+    feeds = _first_sample(subject, _source_session(subject))
     if feeds is None:
         return None
-    executables = {name: native for name, segments in kept.items() if not segments}
-    del native
     give_back_free_pages()
-    executables = {name: executables.get(name) or _open_candidate(subject, segments) for name, segments in kept.items()}
+    executables = {name: _open_candidate(subject, segments) for name, segments in kept.items()}
     calls = {name: functools.partial(executable.run, feeds) for name, executable in executables.items()}
     return time_briefly(calls, max(LEAST_SHARE * seconds, seconds - (time.monotonic() - began)))
 
@@ -206,7 +203,7 @@ def measure_files(subject: Subject, files: Mapping[str, pathlib.Path], seconds: 
     Raises:
         EngineError: Something fails on these inputs.
     """
-    feeds = _first_sample(subject, NativeSession(subject.source, name=str(subject.source)))
+    feeds = _first_sample(subject, _source_session(subject))
     if feeds is None:
         return None
     opened = {name: _open(path, subject) for name, path in files.items()}
@@ -255,6 +252,11 @@ def _open_candidate(subject: Subject, segments: Sequence[str]) -> Executable:
 def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = None) -> Executable:
     run = RunOptions(threads=subject.threads, shares_cores=subject.shares_cores, memory_pattern=subject.memory_pattern)
     return open_executable(load_model(path), path, folder=path.parent, only=only, run=run)
+
+
+def _source_session(subject: Subject) -> NativeSession:
+    """Open the source for a search of inputs. What large ones leave in its arena goes with it."""
+    return NativeSession(subject.source, name=str(subject.source))
 
 
 def _first_sample(subject: Subject, runner: Runner) -> Feeds | None:
