@@ -41,9 +41,6 @@ STOP_SECONDS = 5.0
 CLEAN_BYTES = 512 << 20
 """A child with more memory at rest has kept something of a job."""
 
-HUGE_PAGES = "glibc.malloc.hugetlb=1"
-"""Has the C library ask for huge pages: the copies of weights that a compilation makes cost a fault for each page."""
-
 PACKAGES = ("trtnode",)
 """Those whose log a child hands on."""
 
@@ -283,7 +280,7 @@ def start_interpreter(
                 pass_fds=inherited,
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
-                env={"GLIBC_TUNABLES": HUGE_PAGES, **os.environ, "PYTHONPATH": os.pathsep.join(places)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
             )
         except OSError as error:
             ours.close()
