@@ -76,9 +76,9 @@ def status(error: pytest.ExceptionInfo[InferenceServerException]) -> str:
 
 
 def test_the_best_classes_of_each_row_of_a_batched_model_are_given(port: ModuleType, client: Any) -> None:
-    wish = port.InferRequestedOutput("y", class_count=2)
+    requested = port.InferRequestedOutput("y", class_count=2)
 
-    answer = client.infer("batched_same_float", given(port, x=SCORES), outputs=[wish]).as_numpy("y")
+    answer = client.infer("batched_same_float", given(port, x=SCORES), outputs=[requested]).as_numpy("y")
 
     assert answer.tolist() == [[b"0.500000:1", b"0.250000:0"], [b"3.000000:0", b"3.000000:1"]]
 
@@ -86,19 +86,19 @@ def test_the_best_classes_of_each_row_of_a_batched_model_are_given(port: ModuleT
 def test_a_model_without_batches_gives_one_classification_and_never_more_classes_than_there_are(
     port: ModuleType, client: Any
 ) -> None:
-    wish = port.InferRequestedOutput("y", class_count=100)
+    requested = port.InferRequestedOutput("y", class_count=100)
     x = np.array([[3, -1], [7, 2**62]])
 
-    answer = client.infer("same_int64", given(port, x=x), outputs=[wish]).as_numpy("y")
+    answer = client.infer("same_int64", given(port, x=x), outputs=[requested]).as_numpy("y")
 
     assert answer.tolist() == [b"4611686018427387904:3", b"7:2", b"3:0", b"-1:1"]
 
 
 def test_an_output_without_an_order_has_no_classification(port: ModuleType, client: Any) -> None:
-    wish = port.InferRequestedOutput("y", class_count=1)
+    requested = port.InferRequestedOutput("y", class_count=1)
 
     with pytest.raises(InferenceServerException, match="has type BOOL, which has no classification"):
-        client.infer("same_bool", given(port, x=np.array([[True]])), outputs=[wish])
+        client.infer("same_bool", given(port, x=np.array([[True]])), outputs=[requested])
 
 
 def test_a_classification_is_announced(port: ModuleType, client: Any) -> None:
@@ -133,10 +133,10 @@ def test_a_model_without_batches_takes_any_rows(port: ModuleType, client: Any) -
 
 
 @pytest.mark.parametrize(
-    "wish", [{"sequence_id": 7}, {"sequence_id": "mine"}, {"sequence_id": 1, "sequence_start": True}]
+    "sequence", [{"sequence_id": 7}, {"sequence_id": "mine"}, {"sequence_id": 1, "sequence_start": True}]
 )
-def test_a_request_of_a_sequence_is_refused(port: ModuleType, client: Any, wish: dict[str, Any]) -> None:
+def test_a_request_of_a_sequence_is_refused(port: ModuleType, client: Any, sequence: dict[str, Any]) -> None:
     with pytest.raises(InferenceServerException, match="the model has no sequences; send the request") as error:
-        client.infer("same_float", given(port, x=SCORES), **wish)
+        client.infer("same_float", given(port, x=SCORES), **sequence)
 
     assert status(error) in ("INVALID_ARGUMENT", "400")

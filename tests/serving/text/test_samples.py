@@ -62,7 +62,7 @@ def test_a_tokenizer_beside_the_file_is_enough(tmp_path: pathlib.Path) -> None:
     texts = write(tmp_path / "pairs.jsonl", '{"query": "dog", "document": "the red fox"}\n["a", "b"]\n')
     arguments = argparse.Namespace(model=tmp_path / "m.onnx", inputs=texts, calibration=str(texts))
 
-    with pytest.raises(TextModelError, match=r"tokenizer\.json: there is no such file, which samples of text need"):
+    with pytest.raises(TextModelError, match=r"tokenizer\.json: there is no such file; put that of"):
         tokenized_arguments(arguments).__enter__()
     save_tokenizer(tmp_path / "tokenizer.json")
     with tokenized_arguments(arguments), np.load(arguments.inputs) as archive:

@@ -300,7 +300,7 @@ def test_a_file_may_be_chosen(tmp_path: pathlib.Path) -> None:
 
 
 def fault(folder: pathlib.Path, **keys: Any) -> str:
-    """What is wrong with a folder, as the configuration is refused."""
+    """Return the sentence with which the configuration of a folder is refused."""
     model = {"name": "m", "path": folder, **keys}
     problems = setting_problems(ServableConfig.model_validate({"models": [model]}))
     return "; ".join(f"{'.'.join(map(str, place[2:]))}: {text}" for place, text in problems).replace(f"{folder}/", "")

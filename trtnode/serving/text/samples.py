@@ -132,7 +132,8 @@ def _beside(model: pathlib.Path) -> ModelConfig:
             return as_folder_says(ModelConfig(name="m", path=model, file=file))[0]
     path = model.parent / "tokenizer.json"
     if not path.is_file():
-        raise TextModelError(path, f"there is no such file, which samples of text need beside {model.name}")
+        problem = f"there is no such file; put that of {model.name} there for samples of text, or give arrays (.npz)"
+        raise TextModelError(path, problem)
     return ModelConfig(name="m", path=model, preprocess=(PreprocessConfig(tokenize=TokenizeConfig(file=path)),))
 
 
