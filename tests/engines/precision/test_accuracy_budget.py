@@ -11,7 +11,7 @@ import pytest
 
 from arrays import f32
 from trtnode.engines.errors import MetricError
-from trtnode.engines.precision.accuracy_budget import FEW_SAMPLES, Comparison, Figures, adapted
+from trtnode.engines.precision.accuracy_budget import FEW_SAMPLES, OF_VECTORS, Comparison, Figures, adapted
 from trtnode.engines.precision.options import AccuracyBudget
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.loading import load_model
@@ -188,7 +188,13 @@ def test_a_measure_that_can_not_be_used_is_an_error(evaluation: str, name: str, 
 def test_figures_are_plain_json() -> None:
     figures = compare((f32(1), f32(1, 2)))
 
-    assert figures.as_json() == {"cosine": 0.0, "top1_agreement": 0.0, "max_abs": None, "samples": 1}
+    assert figures.as_json() == {
+        "cosine": 0.0,
+        "top1_agreement": 0.0,
+        "max_abs": None,
+        "samples": 1,
+        "worst_cosine": 0.0,
+    }
 
 
 OF_CLASSES, OF_OTHERS = AccuracyBudget(min_cosine=0.995), AccuracyBudget(min_cosine=0.99)
@@ -216,3 +222,106 @@ def test_the_default_budget_of_a_classifier_is_narrower(graph: str, limits: Accu
 
     assert adapted(AccuracyBudget(), model) == limits
     assert adapted(OF_OTHERS, model) == OF_OTHERS
+
+
+@pytest.mark.parametrize(
+    ("graph", "limits"),
+    [
+        pytest.param(
+            "net (float[N, T, 32] x) => (float[N, 32] y) { axes = Constant <value_ints = [1]> () "
+            "m = ReduceMean <keepdims = 0> (x, axes)  n = ReduceL2 <axes = [1]> (m)  y = Div (m, n) }",
+            OF_VECTORS,
+            id="pooled-and-normalized",
+        ),
+        pytest.param(
+            "net (float[N, T, 32] x) => (float[N, 32] y) { first = Constant <value_int = 0> () "
+            "y = Gather <axis = 1> (x, first) }",
+            OF_VECTORS,
+            id="first-token",
+        ),
+        pytest.param(
+            "net (float[N, 32, 8, 8] x) => (float[N, 32] y) { p = GlobalAveragePool (x)  y = Flatten (p) }",
+            OF_VECTORS,
+            id="map",
+        ),
+        pytest.param("net (float[N, 32] x) => (float[N, 32] y) { y = Tanh (x) }", OF_OTHERS, id="not-pooled"),
+        pytest.param(
+            "net (float[N, T, 3] x) => (float[N, 3] y) { axes = Constant <value_ints = [1]> () "
+            "y = ReduceMean <keepdims = 0> (x, axes) }",
+            OF_OTHERS,
+            id="scores",
+        ),
+    ],
+)
+def test_of_vectors_the_neighbours_count(graph: str, limits: AccuracyBudget, workshop: Workshop) -> None:
+    assert adapted(AccuracyBudget(), Graph.of(load_model(workshop.write(graph)))) == limits
+
+
+def turned(vectors: np.ndarray, share: float) -> np.ndarray:
+    """Vectors with noise of a share of their length."""
+    noise = np.random.default_rng(7).normal(size=vectors.shape)
+    return (vectors + share * noise).astype(np.float32)
+
+
+VECTORS = np.random.default_rng(3).normal(size=(60, 32)).astype(np.float32)
+
+
+def test_neighbours_that_change_break_the_budget_of_vectors() -> None:
+    figures = compared_by(OF_VECTORS, VECTORS, turned(VECTORS, 0.1))
+
+    assert figures.cosine > 0.99
+    assert set(figures.named) == {"recall@10", "recall@1"}
+    assert str(figures.breaking(OF_VECTORS)).startswith("recall@10 is 0.")
+    assert compared_by(OF_VECTORS, VECTORS, 2 * VECTORS).breaking(OF_VECTORS) is None
+
+
+def test_few_vectors_have_a_narrower_cosine_instead() -> None:
+    near, far = (compared_by(OF_VECTORS, VECTORS[:20], turned(VECTORS[:20], share)) for share in (0.05, 0.12))
+
+    assert near.breaking(OF_VECTORS) is None
+    assert "less than 0.995, which counts since fewer than 50 vectors say little" in str(far.breaking(OF_VECTORS))
+    assert far.cosine > 0.98
+
+
+@pytest.mark.parametrize(
+    ("metric", "noise", "sentence"),
+    [
+        ("recall@10", 0.001, None),
+        ("recall@5>=0.999", 0.1, "recall@5 is 0."),
+        ("spearman, psnr", 0.01, None),
+        ("spearman>=0.999", 0.3, "spearman is 0."),
+        ("psnr>=60", 0.01, "psnr is "),
+    ],
+)
+def test_metrics_have_names_and_limits(metric: str, noise: float, sentence: str | None) -> None:
+    budget = AccuracyBudget(metric=metric)
+
+    problem = compared_by(budget, VECTORS, turned(VECTORS, noise)).breaking(budget)
+
+    assert (problem is None) if sentence is None else str(problem).startswith(sentence)
+
+
+def test_the_order_of_scores_counts_not_their_size() -> None:
+    scores = np.float32([[0.1], [0.7], [0.2], [0.2]])
+    budget = AccuracyBudget(metric="spearman")
+
+    assert compared_by(budget, scores, scores**3).named == {"spearman": pytest.approx(1)}
+    assert compared_by(budget, scores, -scores).named == {"spearman": pytest.approx(-1)}
+
+
+@pytest.mark.parametrize("metric", ["recall@0", "recall", "spearman>=x", "psnr;recall@1", ""])
+def test_an_unknown_name_of_a_metric_is_refused(metric: str) -> None:
+    with pytest.raises(MetricError, match="recall@K, spearman or psnr"):
+        Comparison(AccuracyBudget(metric=metric))
+
+
+def test_too_few_rows_for_neighbours_say_so() -> None:
+    with pytest.raises(MetricError, match="4 rows have no 10 neighbours each; give more samples"):
+        compared_by(AccuracyBudget(metric="recall@10"), VECTORS[:4], VECTORS[:4])
+
+
+def compared_by(budget: AccuracyBudget, expected: np.ndarray, actual: np.ndarray) -> Figures:
+    comparison = Comparison(budget)
+    for want, got in zip(np.split(expected, len(expected) // 2), np.split(actual, len(actual) // 2), strict=True):
+        comparison.add({"y": want}, {"y": got})
+    return comparison.figures()

@@ -105,16 +105,17 @@ def test_a_metric_of_the_users_own_can_refuse(
 class Clock:
     """A worker that gives times and figures in place of measuring."""
 
-    def __init__(self, inner: AnyWorker, times: Mapping[str, float], max_abs: float = 0.0) -> None:
+    def __init__(self, inner: AnyWorker, times: Mapping[str, float], max_abs: float = 0.0, cosines: Any = ()) -> None:
         self._inner = inner
         self._times = times
         self._max_abs = max_abs
+        self._cosines = iter(cosines)
 
     def call(self, function: Any, timeout_s: float, /, *args: Any, **kwargs: Any) -> Any:
         if function.__name__ == "measure_engines":
             return {s: {name: [self._times[name]] * 3 for name in engines} for s, engines in args[3].items()}
         if function.__name__ == "measure_accuracy":
-            return Figures(cosine=1.0, top1_agreement=1.0, max_abs=self._max_abs, samples=1)
+            return Figures(cosine=next(self._cosines, 1.0), top1_agreement=1.0, max_abs=self._max_abs, samples=1)
         return self._inner.call(function, timeout_s, *args, **kwargs)
 
 
@@ -132,6 +133,20 @@ def test_auto_takes_what_is_clearly_faster(
         trial["measured_ms"] for trial in compiled.report.as_json()["precision"]["tried"] if "measured_ms" in trial
     ]
     assert (measured[0]["fp32"], measured[0]["int8"]) == (2.0, ms)
+
+
+@pytest.mark.parametrize(
+    ("bf16_ms", "expected"),
+    [pytest.param(1.06, "bf16", id="as-fast"), pytest.param(1.2, "int8", id="slower")],
+)
+def test_auto_takes_the_more_accurate_of_equals(
+    workshop: Workshop, pair: pathlib.Path, vectors: Calibration, bf16_ms: float, expected: str
+) -> None:
+    clock = Clock(workshop.worker, {"fp32": 2.0, "int8": 1.0, "bf16": bf16_ms, "fp16": 9.0}, cosines=[0.993, 0.9999])
+
+    compiled = workshop.compile(pair, worker=clock, precision=precision_options("auto", calibration=vectors))
+
+    assert compiled.precision_effective == expected
 
 
 def test_auto_tries_no_precision_that_can_not_gain_more(

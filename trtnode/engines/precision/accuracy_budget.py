@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.engines.errors import MetricError
+from trtnode.engines.precision.metrics import NamedMetric, Outputs, load_metric, measured, named_metrics
 from trtnode.engines.precision.options import AccuracyBudget
-from trtnode.engines.quantization.user_functions import load_function
 from trtnode.partitioner.graph.view import Graph
 
 RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
@@ -30,11 +28,15 @@ COSINE_OF_CLASSES = 0.995
 """Smallest cosine of a classifier whose user sets no limit: noise of a tenth. The two largest probabilities of an
 uncertain answer change places early. Of a few dozen samples, a cosine is surer than a share of best classes."""
 
-Outputs = Mapping[str, Any]
-"""Results of one sample, by output name."""
+OF_VECTORS = AccuracyBudget(min_cosine=COSINE, metric="recall@10>=0.97,recall@1>=0.95")
+"""Limits of a model whose user sets none, and whose only float result is a vector for each row: they are compared with
+each other, so that their neighbours count. A cosine near one says little about that."""
 
-Metric = Callable[[Sequence[Outputs], Sequence[Outputs]], float]
-"""A user's own metric of answers against those in float32: at least 0, or True, where they are good enough."""
+FEWEST_VECTORS, COSINE_OF_FEW_VECTORS = 50, 0.995
+"""Of fewer rows, neighbours say little, and the cosine has a narrower limit instead."""
+
+SHORTEST_VECTOR = 16
+"""Elements of a row that make it a vector to compare, instead of scores to read."""
 
 FEW_SAMPLES = 10
 """Fewer samples than this say little about a mean, so each must be near enough by itself."""
@@ -46,11 +48,13 @@ SILENT = 1e-4
 def adapted(budget: AccuracyBudget, graph: Graph | None) -> AccuracyBudget:
     """Return the limits for a model; those that are set hold for any.
 
-    Without any, there is one of the cosine, which is higher where the model gives probabilities of classes. Of answers
-    to generated inputs, which is without a graph, it isn't.
+    Without any, there is one of the cosine, which is higher where the model gives probabilities of classes. Of vectors,
+    the neighbours count too. Of answers to generated inputs, which is without a graph, neither is so.
     """
     if budget != AccuracyBudget():
         return budget
+    if graph is not None and holds_vectors(graph.outputs):
+        return OF_VECTORS
     classes = graph is not None and any(map(_holds_classes, graph.outputs))
     return AccuracyBudget(min_cosine=COSINE_OF_CLASSES if classes else COSINE)
 
@@ -66,31 +70,40 @@ class Figures:
             one, or equal integers.
         max_abs: Largest difference of any element; infinite where shapes, or what is finite, differ.
         samples: Number of samples.
+        worst_cosine: Smallest cosine of any output in one sample.
         metric: Result of the user's own metric; -1 for False, 0 for True.
+        named: Values of metrics by name.
     """
 
     cosine: float
     top1_agreement: float
     max_abs: float
     samples: int
+    worst_cosine: float = 1.0
     metric: float | None = None
+    named: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def breaking(self, budget: AccuracyBudget) -> str | None:
         """Return a sentence about the first limit that is exceeded; None if the budget is met."""
-        if budget.min_cosine is not None and not self.cosine >= budget.min_cosine:
-            return f"the cosine of an output is {self.cosine:.5f}, less than {budget.min_cosine:g}"
+        few = budget == OF_VECTORS and not self.named
+        min_cosine = COSINE_OF_FEW_VECTORS if few else budget.min_cosine
+        if min_cosine is not None and not self.cosine >= min_cosine:
+            why = f", which counts since fewer than {FEWEST_VECTORS} vectors say little of neighbours" if few else ""
+            return f"the cosine of an output is {self.cosine:.5f}, less than {min_cosine:g}{why}"
         if budget.min_top1_agreement is not None and not self.top1_agreement >= budget.min_top1_agreement:
             return f"{self.top1_agreement:.2%} of the best classes stay, fewer than {budget.min_top1_agreement:.2%}"
         if budget.max_abs is not None and not self.max_abs <= budget.max_abs:
             return f"an element differs by {self.max_abs:.4g}, more than {budget.max_abs:g}"
         if self.metric is not None and not self.metric >= 0:
             return f"{budget.metric} gives {self.metric:.5g}, less than 0"
-        return None
+        missed = (one for one in named_metrics(budget.metric) if not self.named.get(one.name, one.limit) >= one.limit)
+        return next((f"{one.name} is {self.named[one.name]:.3f}, less than {one.limit:g}" for one in missed), None)
 
     def as_json(self) -> dict[str, Any]:
         """Return plain JSON values, which have no infinity."""
-        fields = {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
-        return {k: round(v, 6) if math.isfinite(v) else None for k, v in fields.items()}
+        fields = dataclasses.asdict(self)
+        figures = {k: v for k, v in {**fields, **self.named}.items() if v is not None and k != "named"}
+        return {k: round(v, 6) if math.isfinite(v) else None for k, v in figures.items()}
 
 
 class Comparison:
@@ -102,8 +115,9 @@ class Comparison:
         Raises:
             MetricError: There is no such metric.
         """
-        self._metric = None if budget.metric is None else load_metric(budget.metric)
-        self._name = budget.metric or ""
+        self._budget = budget
+        self._named = named_metrics(budget.metric)
+        self._metric = None if budget.metric is None or self._named else load_metric(budget.metric)
         self._outputs: dict[str, _OutputSums] = {}
         self._kept: tuple[list[Outputs], list[Outputs]] = ([], [])
         self._samples = 0
@@ -118,7 +132,7 @@ class Comparison:
         self._samples += 1
         for name, value in expected.items():
             self._outputs.setdefault(name, _OutputSums()).add(value, actual[name])
-        if self._metric is not None:
+        if self._budget.metric is not None:
             self._kept[0].append(dict(expected))
             self._kept[1].append(dict(actual))
 
@@ -134,8 +148,17 @@ class Comparison:
             top1_agreement=min((o.top1_agreement for o in outputs), default=1.0),
             max_abs=max((o.max_abs for o in outputs), default=0.0),
             samples=self._samples,
-            metric=None if self._metric is None else _measured(self._metric, self._name, *self._kept),
+            worst_cosine=min((o.worst_cosine for o in outputs), default=1.0),
+            metric=None if self._metric is None else measured(self._metric, self._budget.metric or "", *self._kept),
+            named={one.name: measured(one.measure, one.name, *self._kept) for one in self._counting},
         )
+
+    @property
+    def _counting(self) -> Sequence[NamedMetric]:
+        """The metrics by name that say something of so many rows."""
+        arrays = (value for outputs in self._kept[0] for value in outputs.values() if isinstance(value, np.ndarray))
+        few = self._budget == OF_VECTORS and sum(map(len, arrays)) < FEWEST_VECTORS
+        return () if few else self._named
 
 
 class _OutputSums:
@@ -143,10 +166,9 @@ class _OutputSums:
 
     def __init__(self) -> None:
         self._products = np.zeros(3)  # expected x actual, expected squared, actual squared
-        self._single: list[np.ndarray] = []  # the same of the first samples
+        self._single: list[np.ndarray] = []  # the same of each sample
         self._equal = self._elements = 0
         self._agreeing = self._classes = 0
-        self._has_floats = False
         self.max_abs = 0.0
 
     def add(self, expected: Any, actual: Any) -> None:
@@ -164,20 +186,24 @@ class _OutputSums:
 
     @property
     def cosine(self) -> float:
-        share = self._equal / self._elements if self._elements else 1.0
-        if not self._has_floats:
-            return share
-        few = self._single if len(self._single) < FEW_SAMPLES else []
-        audible = SILENT * self._products[1] / max(len(few), 1)
-        compared = [self._products, *(one for one in few if one[1] >= audible)]
-        return min(share, *map(_cosine, compared))
+        joint = min(self._share, _cosine(self._products))
+        return min(joint, self.worst_cosine) if len(self._single) < FEW_SAMPLES else joint
+
+    @property
+    def worst_cosine(self) -> float:
+        audible = SILENT * self._products[1] / max(len(self._single), 1)
+        return min((self._share, *(_cosine(one) for one in self._single if one[1] >= audible)))
+
+    @property
+    def _share(self) -> float:
+        """The share of equal elements, of those that are compared so."""
+        return self._equal / self._elements if self._elements else 1.0
 
     @property
     def top1_agreement(self) -> float:
         return self._agreeing / self._classes if self._classes else 1.0
 
     def _add_floats(self, expected: np.ndarray, actual: np.ndarray) -> None:
-        self._has_floats = True
         same = np.isclose(expected, actual, rtol=0, atol=0, equal_nan=True)
         finite = np.isfinite(expected) & np.isfinite(actual)
         if not (same | finite).all():
@@ -186,8 +212,7 @@ class _OutputSums:
         a, b = expected[finite], actual[finite]
         products = np.array((a @ b, a @ a, b @ b))
         self._products += products
-        if len(self._single) < FEW_SAMPLES:
-            self._single.append(products)
+        self._single.append(products)
         self.max_abs = max(self.max_abs, float(np.abs(a - b).max()) if a.size else 0.0)
         axis = _class_axis(expected.shape)
         if axis is not None:
@@ -220,36 +245,6 @@ def _class_axis(shape: Sequence[int]) -> int | None:
     return next((i for i in reversed(range(len(shape))) if shape[i] > 1 and (i or len(shape) == 1)), None)
 
 
-def load_metric(name: str) -> Metric:
-    """Import a user's own metric.
-
-    Raises:
-        MetricError: The name is not ``module:function``, or there is no such function.
-    """
-    module, _, function = name.partition(":")
-    if not (module and function):
-        raise MetricError(name, "it should be MODULE:FUNCTION, such as 'evaluation:word_error_margin'")
-    try:
-        metric: Metric = load_function(name)
-    except Exception as error:  # whatever importing a module can raise
-        raise MetricError(name, f"it can't be imported ({type(error).__name__}: {error})") from error
-    if not callable(metric):
-        raise MetricError(name, "it is no function")
-    return metric
-
-
-def _measured(metric: Metric, name: str, expected: Sequence[Outputs], actual: Sequence[Outputs]) -> float:
-    try:
-        value = metric(expected, actual)
-    except Exception as error:  # the function is the user's
-        raise MetricError(name, f"it failed ({type(error).__name__}: {error})") from error
-    if isinstance(value, bool | np.bool_):
-        return 0.0 if value else -1.0
-    if not isinstance(value, numbers.Real):
-        raise MetricError(name, f"it gave {value!r}; it should give a number, at least 0 where answers are good enough")
-    return float(value)
-
-
 def _same_objects(expected: Any, actual: Any) -> bool:
     try:
         return bool(expected == actual)
@@ -268,3 +263,30 @@ def _holds_classes(output: ir.Value) -> bool:
     if producer is None or producer.op_type not in ("Softmax", "LogSoftmax") or output.shape is None:
         return False
     return sum(size != 1 for size in output.shape[1:]) == 1
+
+
+POOLING = frozenset("GlobalAveragePool GlobalMaxPool LpNormalization ReduceL2 ReduceMax ReduceMean ReduceSum".split())
+"""Operators that end in a vector: they join the elements of a sequence or a map, or give it the length one."""
+
+SCALING = frozenset({"Cast", "Clip", "Div", "Identity", "Max", "Mul", "Sqrt", *RESHAPING})
+"""Operators between pooling and the result."""
+
+
+def holds_vectors(outputs: Sequence[ir.Value]) -> bool:
+    """Return whether the only float result of a model is a vector for each row, pooled or normalized."""
+    floats = [value for value in outputs if value.dtype is not None and value.dtype.is_floating_point()]
+    if len(floats) != 1 or floats[0].shape is None or floats[0].shape.rank() != 2:
+        return False
+    width = floats[0].shape[1]
+    return not (isinstance(width, int) and width < SHORTEST_VECTOR) and _is_pooled(floats[0])
+
+
+def _is_pooled(value: ir.Value | None, steps: int = 8) -> bool:
+    producer = None if value is None else value.producer()
+    if producer is None or not steps:
+        return False
+    if producer.op_type in ("Gather", "Slice"):  # the vector of one token
+        source = producer.inputs[0]
+        return source is not None and source.shape is not None and source.shape.rank() == 3
+    first = (_is_pooled(one, steps - 1) for one in producer.inputs)
+    return producer.op_type in POOLING or (producer.op_type in SCALING and any(first))

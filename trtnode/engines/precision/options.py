@@ -129,7 +129,8 @@ class AccuracyBudget:
     min_cosine: Annotated[
         float | None,
         Option(
-            "Smallest cosine similarity of any output; without any limit, 0.99, and 0.995 for a classifier.",
+            "Smallest cosine similarity of any output; without any limit, 0.99, and 0.995 for a classifier; of "
+            "vectors, recall@10 >= 0.97 and recall@1 >= 0.95 too.",
             least=-1,
             most=1,
             metavar="X",
@@ -143,7 +144,12 @@ class AccuracyBudget:
         Option("Largest absolute difference of any element.", least=0, most=LARGEST_DIFFERENCE, metavar="X"),
     ] = None
     metric: Annotated[
-        str | None, Option("A measure of your own; at least 0 is good enough.", metavar="MODULE:FUNCTION")
+        str | None,
+        Option(
+            "recall@K, spearman or psnr, each with a limit if need be (recall@10>=0.97,psnr), or a function of your "
+            "own, whose results are good enough from 0 on.",
+            metavar="NAMES|MODULE:FUNCTION",
+        ),
     ] = None
 
 

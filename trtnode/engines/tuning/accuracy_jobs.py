@@ -15,8 +15,9 @@ import onnx
 from trtnode.engines.errors import ExecutionError
 from trtnode.engines.inputs.samples import Feeds, find_samples
 from trtnode.engines.onnxruntime.session import NativeSession
-from trtnode.engines.precision.accuracy_budget import FEW_SAMPLES, Comparison, Figures, load_metric
+from trtnode.engines.precision.accuracy_budget import FEW_SAMPLES, Comparison, Figures
 from trtnode.engines.precision.bfloat16 import with_float32_kernels
+from trtnode.engines.precision.metrics import load_metric
 from trtnode.engines.precision.options import AccuracyBudget, Calibration
 from trtnode.engines.quantization.calibrator import calibrate
 from trtnode.engines.quantization.dataset import CalibrationDataset

@@ -54,8 +54,12 @@ class AcceptedPlan:
     moved_back: tuple[str, ...] = ()
 
 
-EXPECTED_GAINS = {"int8": 4.0, "bf16": 2.0, "fp16": 2.0}
-"""Times as fast as float32 that a precision can be expected to be: a register holds so many times the elements."""
+EXPECTED_GAINS = {"int8": 4.0, "bf16": 2.5, "fp16": 2.5}
+"""Times as fast as float32 that a precision can be at best: a register holds so many times the elements, and caches
+hold more of them."""
+
+EQUAL = 1.07
+"""Precisions are equally fast where the slower one takes at most so many times as long; the more accurate one wins."""
 
 
 class PrecisionSearch:
@@ -198,7 +202,8 @@ class PrecisionSearch:
     def _fastest(self, exact: BuiltPartition, fallback: AcceptedPlan) -> AcceptedPlan:
         """Choose the fastest measured setting of each segment, as long as all together stay inside the budget.
 
-        A precision is tried only if what was measured before gains less than that precision can be expected to.
+        Of those that are equally fast, the one with the smallest error counts. A precision is tried only if what was
+        measured before gains less than that precision can be expected to.
         """
         accepted, times = {"fp32": fallback}, dict[str, dict[str, list[float]]]()
         for precision in self._accelerated():
@@ -207,7 +212,8 @@ class PrecisionSearch:
             if (found := self._accept(exact, precision)) is not None:
                 accepted[precision] = found
                 times = self._measure(exact.partition, accepted)
-        chosen = {segment: _fastest_of(turns) for segment, turns in times.items()}
+        errors = {p: 0.0 if one.figures is None else 1 - one.figures.cosine for p, one in accepted.items()}
+        chosen = {segment: _fastest_of(turns, errors) for segment, turns in times.items()}
         while any(precision != "fp32" for precision in chosen.values()):
             if len(set(chosen.values())) == 1:
                 return dataclasses.replace(accepted[next(iter(chosen.values()))], precision="auto")
@@ -291,13 +297,15 @@ def effective_precision(engines: Iterable[BuiltEngine]) -> str:
     return join_precisions(Envelope.from_json(engine.envelope, "an engine").precision_effective for engine in engines)
 
 
-def _fastest_of(turns: Mapping[str, Sequence[float]]) -> str:
-    """Return the most exact precision that none less exact clearly beats."""
-    chosen = "fp32"
+def _fastest_of(turns: Mapping[str, Sequence[float]], errors: Mapping[str, float]) -> str:
+    """Return the most accurate precision of those that are as fast as the one that none clearly beats."""
+    fastest = "fp32"
     for challenger in sorted(turns, key=EXACTNESS.__getitem__, reverse=True):
-        if challenger != chosen and decide(turns[challenger], turns[chosen]).is_gain:
-            chosen = challenger
-    return chosen
+        if challenger != fastest and decide(turns[challenger], turns[fastest]).is_gain:
+            fastest = challenger
+    longest = EQUAL * statistics.median(turns[fastest])
+    equal = [precision for precision, ms in turns.items() if precision == fastest or statistics.median(ms) <= longest]
+    return min(equal, key=errors.__getitem__)
 
 
 def _overall_gain(times: Mapping[str, Mapping[str, Sequence[float]]]) -> float:

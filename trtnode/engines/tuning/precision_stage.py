@@ -19,6 +19,7 @@ from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.errors import PrecisionError
 from trtnode.engines.precision.accuracy_budget import adapted
+from trtnode.engines.precision.metrics import named_metrics
 from trtnode.engines.precision.options import FEWEST_SAMPLES, Calibration
 from trtnode.engines.precision.rewriting import check_available
 from trtnode.engines.precision.rules import CALIBRATED, QUANTIZED, check_rules
@@ -105,8 +106,8 @@ class PrecisionStage:
         budget = adapted(self._options.budget, graph if self._options.calibration.sampled is not None else None)
         self._options = dataclasses.replace(self._options, budget=budget)
         self._warn_of_processor()
-        if self._options.budget.metric is not None:
-            self._context.worker.call(accuracy_jobs.check_metric, TIMEOUT_S, self._options.budget.metric)
+        if self._own_metric is not None:
+            self._context.worker.call(accuracy_jobs.check_metric, TIMEOUT_S, self._own_metric)
         self._quantized = is_quantized(read_proto(self._context.source.path))
         if self._quantized:
             logger.warning("%s is quantized already, so it keeps its own scales", self._context.source.origin)
@@ -143,6 +144,12 @@ class PrecisionStage:
     def _asked(self) -> set[str]:
         """The precisions that the user names."""
         return {self._options.precision, *(rule.precision for rule in self._options.precision_rules)}
+
+    @property
+    def _own_metric(self) -> str | None:
+        """The user's own function, if there is any."""
+        metric = self._options.budget.metric
+        return None if named_metrics(metric) else metric
 
     def _warn_of_processor(self) -> None:
         if self._context.engine not in SCHEMES or not SCHEMES[self._context.engine].on_processor:
@@ -256,7 +263,7 @@ class PrecisionStage:
     def _recall(self) -> bool:
         """Take over the plan of an earlier compilation of the same model on this machine."""
         data = _fingerprint(self._options.calibration)
-        if self._context.cache is None or data is None or self._options.budget.metric is not None:
+        if self._context.cache is None or data is None or self._own_metric is not None:
             return False  # a function may have changed without a trace
         self._conditions = conditions(self._context, data=data, weights=sha256_of_model(self._context.source.path))
         known = None if self._options.measure_again else self._record.plans.get(self._conditions)

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from trtnode.engines.precision.metrics import named_metrics
+
 MOST_NAMES = 8
 """Nodes to print by name."""
 
@@ -60,9 +62,12 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _trials(trials: list[Mapping[str, Any]]) -> Table:
-    table = Table("tried", "nodes back in fp32", "cosine", "top-1 agreement", "largest difference", "")
+    named = [name for name in dict.fromkeys(name for trial in trials for name in trial) if named_metrics(name)]
+    names = {"cosine": "cosine", "worst_cosine": "of the worst sample", "top1_agreement": "top-1 agreement"}
+    columns = {**names, "max_abs": "largest difference", **{name: name for name in named}}
+    table = Table("tried", "nodes back in fp32", *columns.values(), "")
     for trial in trials:
-        figures = (trial.get(name) for name in ("cosine", "top1_agreement", "max_abs"))
+        figures = [trial.get(name) for name in columns]
         shown = ["" if figure is None else f"{figure:.5g}" for figure in figures]
         problem = escape(trial["problem"]) if "problem" in trial else "inside the budget"
         table.add_row(trial["precision"], str(trial["moved_back"]), *shown, problem)
