@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trtnode.engines.artifact.cache import EngineCache
@@ -20,6 +20,7 @@ from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.custom_operators import custom_operators
 from trtnode.engines.compile.opening import open_model
 from trtnode.engines.compile.partitioning import partition_model
+from trtnode.engines.inputs.sequences import read_states
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.runtime.options import RunOptions
 from trtnode.explanation import Explanation
@@ -111,6 +112,7 @@ def load(
     threads: int | None = None,
     trust: Trust | None = None,
     custom_op_library: Sequence[Path] = (),
+    state: str | Sequence[Mapping[str, Any]] | None = None,
 ) -> Executable:
     """Load a compiled file, or any ONNX file, to run it in this process.
 
@@ -120,6 +122,8 @@ def load(
         threads: Threads of each engine and session; None leaves it to the libraries.
         trust: Keys whose engines may run; None trusts engines of OpenVINO, and those that were built here.
         custom_op_library: Libraries of custom operators, or ``onnxruntime-extensions``.
+        state: Outputs that are inputs of the next run, which ``sequence()`` of the result keeps: ``auto`` finds them by
+            their names, else a mapping for each, such as ``{"input": "h0", "output": "hn"}``.
 
     Returns:
         The model, ready for ``run``, which takes arrays by input name and gives arrays by output name. Several threads
@@ -127,7 +131,7 @@ def load(
 
     Raises:
         PartitionError: The file is no model.
-        EngineError: ONNX Runtime refuses it.
+        EngineError: ONNX Runtime refuses it, or the state doesn't fit it.
 
     Example:
         >>> import numpy as np, trtnode
@@ -139,7 +143,10 @@ def load(
     """
     with custom_operators(map(pathlib.Path, custom_op_library)):
         run = RunOptions(threads=threads, trust=trust)
-        return open_model(pathlib.Path(model), _cache(), run, use_engines=not native)
+        executable = open_model(pathlib.Path(model), _cache(), run, use_engines=not native)
+    if state is not None:
+        executable.keep(read_states(state, executable.inputs, executable.outputs))
+    return executable
 
 
 def _cache() -> EngineCache:

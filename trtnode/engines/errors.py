@@ -119,6 +119,15 @@ class InvalidInputError(EngineError):
     """A caller's inputs do not fit the model."""
 
 
+class StateError(EngineError):
+    """The state of a model is not as a user says."""
+
+    exit_code = 2
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"state: {problem}.")
+
+
 class ExecutionError(EngineError):
     """A run failed although its inputs fit the model's declared types.
 

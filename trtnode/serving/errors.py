@@ -190,6 +190,23 @@ class InvalidParameterError(InvalidRequestError):
         self.parameter = parameter
 
 
+class SequenceError(InvalidRequestError):
+    """A request belongs to a sequence that isn't there."""
+
+    def __init__(self, model: str, identity: int | str, problem: str) -> None:
+        shown = identity if isinstance(identity, int) else repr(identity[:255])
+        super().__init__(
+            f"sequence {shown} of model {model!r} {problem}; begin it with a request that has sequence_start set"
+        )
+
+
+class SequencesFullError(ServingError):
+    """A sequence can't begin or go on, since others take all that sequences of its model may take."""
+
+    def __init__(self, problem: str, key: str) -> None:
+        super().__init__(f"{problem}, the most (sequences.{key}), and none is idle; end some, or try later")
+
+
 class UnreadableMessageError(ServingError):
     """The bytes of a request are no message of its RPC, or one of too many fields."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,7 @@ class NativeSession:
         self._ending = inputs_behind_which_kernels_end(model)
         types = [v.type for v in (*session.get_inputs(), *session.get_outputs())]
         self._converts = any(t in SMALL_TYPES for t in types)
+        self._has_objects = any(t == "tensor(string)" or not t.startswith("tensor(") for t in types)
         self.inputs: tuple[str, ...] = tuple(v.name for v in session.get_inputs())
         self.outputs: tuple[str, ...] = tuple(v.name for v in session.get_outputs())
 
@@ -132,6 +133,19 @@ class NativeSession:
             return list(self._raw.run_with_ort_values(values, self.outputs, None))
         except Exception as error:
             raise _failure(error) from error
+
+    def run_keeping(self, feeds: Mapping[str, TensorValue], outputs: Sequence[str], kept: Collection[str]) -> list[Any]:
+        """Run as ``run`` does; the outputs that are kept, which a later run gets as they are, aren't copied."""
+        if self._has_objects:
+            return self.run({name: as_array(value) for name, value in feeds.items()}, outputs)
+        self._check_elements(feeds)
+        values, _owners = _wrapped(feeds)
+        try:
+            results = self._raw.run_with_ort_values(values, outputs, None)
+        except Exception as error:
+            raise _failure(error) from error
+        named = zip(outputs, results, strict=True)
+        return [value if name in kept else _own_array(value) for name, value in named]
 
     def _run_small_types(self, feeds: Mapping[str, Any], outputs: Sequence[str]) -> list[Any]:
         """Run on types that the binding's own ``run`` doesn't know."""
@@ -298,6 +312,17 @@ def as_array(value: TensorValue) -> np.ndarray:
         shared: np.ndarray = value.numpy()
         return shared
     return small_array(value, dtype)
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor of ONNX Runtime, not an array or another object of Python."""
+    return isinstance(value, ort_c.OrtValue)
+
+
+def _own_array(value: TensorValue) -> np.ndarray:
+    """Return the array of a result; it keeps the memory that it lies in."""
+    array = as_array(value)
+    return array.copy() if value.data_type() in SMALL_TYPES else array
 
 
 def runs_as_array(spec: TensorSpec) -> bool:

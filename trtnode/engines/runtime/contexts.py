@@ -17,7 +17,7 @@ from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.errors import EMPTY_TENSOR, LARGE_RESULT, LastResortError, OutOfRangeError
 from trtnode.engines.inputs.signature import is_defined
-from trtnode.engines.onnxruntime.session import BoundSession, as_array, runs_as_array
+from trtnode.engines.onnxruntime.session import BoundSession, as_array, is_tensor, runs_as_array
 from trtnode.engines.runtime.buffers import Lifetime, ResultSlot, allocate
 from trtnode.engines.runtime.plan import LoadedPlan, PlanStage, last_uses
 from trtnode.partitioner.graph.view import TensorSpec, describe, specs
@@ -30,6 +30,15 @@ class Context(Protocol):
     def run(self, feeds: Mapping[str, Any], times: list[StageTime] | None = None) -> dict[str, Any]:
         """Run on checked inputs. The results belong to the caller; ``times`` receives the time of each stage."""
         ...
+
+
+def run_keeping(
+    context: Context, feeds: Mapping[str, Any], times: list[StageTime] | None, kept: Collection[str]
+) -> dict[str, Any]:
+    """Run as a context does on inputs that may be tensors of ONNX Runtime; results that are kept may be such, too."""
+    if isinstance(context, DynamicContext):
+        return context.run(feeds, times, kept)
+    return context.run({name: as_array(value) for name, value in feeds.items()}, times)
 
 
 def new_context(plan: LoadedPlan) -> Context:
@@ -159,8 +168,10 @@ class DynamicContext:
             for stage, freed in zip(plan.stages, last_uses(plan.stages, frozenset(outputs)), strict=True)
         ]
 
-    def run(self, feeds: Mapping[str, Any], times: list[StageTime] | None = None) -> dict[str, Any]:
-        """Run on checked inputs."""
+    def run(
+        self, feeds: Mapping[str, Any], times: list[StageTime] | None = None, kept: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """Run on checked inputs; outputs that are kept stay as the stage that made them left them, if they can."""
         values = {**self._plan.constants, **feeds}
         for stage, (step, freed) in zip(self._plan.stages, self._steps, strict=True):
             began = time.perf_counter_ns() if times is not None else 0
@@ -169,7 +180,12 @@ class DynamicContext:
                 times.append(StageTime.since(began, stage.name, is_engine=stage.is_engine))
             for name in freed:
                 values.pop(name, None)
-        return {name: _owned(values[name], shared=name in self._shared) for name in self._outputs}
+        return {
+            name: values[name]
+            if name in kept and is_tensor(values[name])
+            else _owned(values[name], shared=name in self._shared)
+            for name in self._outputs
+        }
 
     def _step(self, stage: PlanStage, native: set[str]) -> Callable[[dict[str, Any]], None]:
         if stage.in_reference:
@@ -349,13 +365,13 @@ def _plain(value: Any) -> Any:
 
 def _as_object(value: Any) -> Any:
     """Return an array for a tensor of ONNX Runtime; other values are Python objects already."""
-    return as_array(value) if hasattr(value, "data_ptr") else value
+    return as_array(value) if is_tensor(value) else value
 
 
 def _owned(value: Any, *, shared: bool) -> Any:
     """Return a result that belongs to the caller alone: no engine writes to it again, and no other run reads it."""
     if isinstance(value, _View):
         return value.array.copy()
-    if hasattr(value, "data_ptr"):
+    if is_tensor(value):
         return value.numpy()
     return copy.deepcopy(value) if shared else value

@@ -7,9 +7,11 @@ import math
 import mmap
 import os
 import pathlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import onnx_ir as ir
 
+from trtnode.engines.artifact.compiled_model import has_native_fallback
 from trtnode.engines.artifact.envelope import EMPTY, INDICES, TARGETS, Device, Envelope
 from trtnode.engines.artifact.sidecars import engine_bytes
 from trtnode.engines.backends.names import target_problem
@@ -17,12 +19,81 @@ from trtnode.engines.backends.plugins import find_library, foreign, own
 from trtnode.engines.backends.protocols import Backend, Engine, LoadOptions
 from trtnode.engines.backends.registry import get_backend
 from trtnode.engines.errors import BackendMissingError, EngineError, EngineRejectedError
+from trtnode.engines.runtime.known_engines import KnownEngines
 from trtnode.engines.runtime.options import SHARED, RunOptions
-from trtnode.partitioner.compiled.trtnode import EmbeddedEngine, embedded_engines, replaced_hash
-from trtnode.partitioner.graph.view import Graph, Node, describe, specs
+from trtnode.partitioner.compiled.trtnode import EmbeddedEngine, embedded_engines, is_trtnode, replaced_hash
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.graph.view import Graph, Node, describe, specs, subgraph_nodes
 from trtnode.partitioner.model.regular_files import open_regular
 
 logger = logging.getLogger(__name__)
+
+
+Loaded = tuple[dict[str, Engine], dict[str, Envelope], list[str]]
+"""Engines and envelopes by segment, and the reasons for which others were not loaded."""
+
+
+def load_engines(graph: Graph, folder: pathlib.Path, only: Collection[str] | None, run: RunOptions) -> Loaded:
+    """Load the engines of a model; a warning tells of those that are refused.
+
+    Args:
+        graph: The compiled model.
+        folder: Where sidecars are.
+        only: Names of the TrtNodes whose engines are loaded; None loads all.
+        run: Options of the model.
+    """
+    known = run.known
+    engines: dict[str, Engine] = {}
+    envelopes: dict[str, Envelope] = {}
+    rejected: list[str] = []
+    refused: dict[str, list[Exception]] = {}
+    for node in graph.nodes:
+        if not is_trtnode(node.op) or (only is not None and node.name not in only):
+            continue
+        try:
+            envelopes[node.name], engines[node.name] = open_engine(graph, node, folder, run)
+        except (EngineError, PartitionError) as error:
+            rejected.append(str(error))
+            refused.setdefault(getattr(error, "reason", str(error)), []).append(error)
+    if known is not None and has_native_fallback(graph.model):
+        for failure in _compare_unchecked(graph, engines, envelopes, known):
+            rejected.append(str(failure))
+            refused.setdefault(failure.segment, []).append(failure)
+    if known is not None:
+        for name, engine in engines.items():
+            known.give_kernels(envelopes[name], engine)
+    _warn_of_refused(refused.values(), has_fallback=has_native_fallback(graph.model))
+    inside = [inner.name for node in graph.nodes for inner in subgraph_nodes(node) if is_trtnode(inner.op)]
+    if inside:
+        rejected.append(f"{inside[0]}: engines in subgraphs of control flow are not used.")
+        logger.warning("%s Their nodes run natively; compile the whole model.", rejected[-1])
+    return engines, envelopes, rejected
+
+
+def _compare_unchecked(
+    graph: Graph, engines: dict[str, Engine], envelopes: dict[str, Envelope], known: KnownEngines
+) -> Iterator[EngineRejectedError]:
+    """Compare the engines that nobody has compared yet, and drop those that fail."""
+    unchecked = {name: envelope for name, envelope in envelopes.items() if envelope.is_unchecked}
+    problems = known.compare(graph, unchecked) if unchecked else {}
+    for name, envelope in unchecked.items():
+        if name in problems:
+            del engines[name], envelopes[name]
+            yield EngineRejectedError(name, problems[name])
+        else:
+            envelopes[name] = envelope.as_checked()
+
+
+def _warn_of_refused(groups: Iterable[Sequence[Exception]], *, has_fallback: bool) -> None:
+    """Warn once a reason, however many engines are refused for it."""
+    for errors in groups:
+        others = f" The same holds for {len(errors) - 1} more." if len(errors) > 1 else ""
+        whose = "Its" if len(errors) == 1 else "Their"
+        instead = f"{whose} nodes run natively" if has_fallback else "Nothing else runs its nodes"
+        missing = isinstance(errors[0], BackendMissingError)
+        again = "again, with an engine that runs here" if missing else "again on this machine"
+        remedy = getattr(errors[0], "remedy", "") or f"compile the model {again}"
+        logger.warning("%s%s %s; %s.", errors[0], others, instead, remedy)
 
 
 def open_engine(graph: Graph, node: Node, folder: pathlib.Path, run: RunOptions = SHARED) -> tuple[Envelope, Engine]:

@@ -7,7 +7,7 @@ import functools
 import logging
 import pathlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -20,23 +20,24 @@ from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.errors import (
     LARGE_RESULT,
-    BackendMissingError,
     DeviceLostError,
     EngineError,
-    EngineRejectedError,
     ExecutionError,
     InvalidInputError,
     LastResortError,
     MemoryLimitError,
     ModelLoadError,
     OutOfRangeError,
+    StateError,
 )
 from trtnode.engines.inputs.samples import Runner
+from trtnode.engines.inputs.sequences import ModelSequence, State
 from trtnode.engines.inputs.signature import Signature
 from trtnode.engines.model_facts import UNCOMPILED, ModelFacts
+from trtnode.engines.onnxruntime.session import NativeSession, as_array
 from trtnode.engines.precision.rules import join_precisions
-from trtnode.engines.runtime.contexts import Context, new_context
-from trtnode.engines.runtime.engine_loading import open_engine
+from trtnode.engines.runtime.contexts import Context, new_context, run_keeping
+from trtnode.engines.runtime.engine_loading import load_engines
 from trtnode.engines.runtime.known_engines import KnownEngines
 from trtnode.engines.runtime.options import ALONE, RunOptions
 from trtnode.engines.runtime.plan import LoadedPlan
@@ -46,12 +47,14 @@ from trtnode.engines.runtime.request_values import finite_checks, non_finite_inp
 from trtnode.engines.runtime.text_bound import TextGuard
 from trtnode.engines.runtime.whole_model import operators_in_reference, whole_opener
 from trtnode.partitioner.compiled.trtnode import is_trtnode, view_with_engines
-from trtnode.partitioner.errors import PartitionError
-from trtnode.partitioner.graph.view import Graph, Node, describe, subgraph_nodes
+from trtnode.partitioner.graph.states import States
+from trtnode.partitioner.graph.view import Graph, Node, describe
 from trtnode.partitioner.model.mapped_weights import release_pages
 from trtnode.partitioner.wording import counted
 
 logger = logging.getLogger(__name__)
+
+NO_STATE: State = {}
 
 
 class Executable:
@@ -68,6 +71,7 @@ class Executable:
         nan_natively: True if a request whose inputs hold NaN or infinity is answered natively; engines may lose them.
             Without a native path, engines answer all the same.
         texts: Runs requests apart whose text might exceed the limit; None where none might.
+        states: Its state, for sequences; None where it has none.
         keep_kernels: Keeps what engines have compiled for this device, for the next process. Call it after a warm-up.
     """
 
@@ -88,6 +92,8 @@ class Executable:
         self.nan_natively = True
         self.keep_kernels = keep_kernels
         self.texts: TextGuard | None = None
+        self.states: States | None = None
+        self._kept: Mapping[str, str] = {}
         self._finite_checks = finite_checks(signature.inputs) if plan is not None and facts.native_fallback else ()
         self._signature = signature
         self._plan = plan
@@ -136,9 +142,15 @@ class Executable:
         return self.run_checked(self._signature.check(feeds, outputs), outputs, times)
 
     def run_checked(
-        self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, times: list[StageTime] | None = None
+        self,
+        feeds: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        times: list[StageTime] | None = None,
+        state: State = NO_STATE,
     ) -> dict[str, Any]:
         """Answer one request whose inputs are known to fit, for callers that have checked them; else as ``run``.
+
+        ``state`` has inputs that an earlier run has made, which nobody looks at.
 
         Raises:
             ExecutionError: The run failed natively as well.
@@ -146,29 +158,76 @@ class Executable:
         """
         texts = self.texts
         if texts is not None and not texts.covers(feeds):
-            return _chosen(texts.runner, feeds, outputs)
+            return _chosen(texts.runner, feeds, outputs, state)
         plan = self._plan
         if plan is None:
-            return self._run_natively(feeds, outputs)
+            return self._run_natively(feeds, outputs, state)
         if plan.held_defaults and not plan.held_defaults.keys().isdisjoint(feeds):
             if (replaced := replaced_default(plan.held_defaults, feeds)) is not None:
-                return self._answer_replaced(replaced, feeds, outputs)
+                return self._answer_replaced(replaced, feeds, outputs, state)
             feeds = {name: value for name, value in feeds.items() if name not in plan.held_defaults}
         if self.nan_natively and (name := non_finite_input(self._finite_checks, feeds, plan.engines.values())):
             problem = f"Input {name!r} holds NaN or infinity, which engines may lose."
-            return self._fall_back(OutOfRangeError("non_finite_input", problem), feeds, outputs)
+            return self._fall_back(OutOfRangeError("non_finite_input", problem), feeds, outputs, state)
         try:
             context = self._idle.pop()
         except IndexError:
             context = new_context(plan)
         try:
-            results = context.run(feeds, times)
+            if state:
+                results = run_keeping(context, {**feeds, **state}, times, self._kept)
+            else:
+                results = context.run(feeds, times)
         except ExecutionError as error:
-            return self._fall_back(error, feeds, outputs)
+            return self._fall_back(error, feeds, outputs, state)
         finally:
             if self._plan is plan:
                 self._idle.append(context)
         return results if outputs is None else {s.name: results[s.name] for s in self.outputs if s.name in outputs}
+
+    def keep(self, states: States) -> None:
+        """Note the state of the model, for sequences."""
+        self.states = states
+        self._kept = states.kept
+
+    def sequence(self) -> ModelSequence:
+        """Return a sequence of runs, each of which begins with the state that the one before has left.
+
+        Raises:
+            StateError: The model was loaded without its state.
+        """
+        if self.states is None:
+            raise StateError("the model was loaded without it; load it with state='auto', or with a list of pairs")
+        return ModelSequence(self.step, self.states, self.outputs)
+
+    def step(
+        self,
+        feeds: Mapping[str, Any],
+        state: State,
+        outputs: Sequence[str] | None = None,
+        times: list[StageTime] | None = None,
+    ) -> tuple[dict[str, Any], State]:
+        """Answer one request of a sequence, whose inputs are known to fit; else as ``run``.
+
+        Args:
+            feeds: The inputs that are no state.
+            state: Of the run before, or ``States.first``.
+            outputs: Names of the outputs to return; None returns all.
+            times: As of ``run``.
+
+        Returns:
+            The outputs as arrays, and the next state.
+        """
+        kept = self._kept
+        wanted = None if outputs is None else [*kept, *(name for name in outputs if name not in kept)]
+        results = self.run_checked(feeds, wanted, times, state)
+        following = {kept[name]: results[name] for name in kept}
+        for name in kept:
+            if outputs is None or name in outputs:
+                results[name] = as_array(results[name]).copy()
+            else:
+                del results[name]
+        return results, following
 
     def needs_native(self, feeds: Mapping[str, Any]) -> bool:
         """Return whether a request is to be answered natively for NaN or infinity in its inputs."""
@@ -184,14 +243,16 @@ class Executable:
             plan.gpu_programs.close()
         self.on_close()
 
-    def _answer_replaced(self, name: str, feeds: Mapping[str, Any], outputs: Sequence[str] | None) -> dict[str, Any]:
+    def _answer_replaced(
+        self, name: str, feeds: Mapping[str, Any], outputs: Sequence[str] | None, state: State
+    ) -> dict[str, Any]:
         problem = f"Its engines hold the default of input {name!r} as a constant, and the request gives another value."
         if not self.facts.native_fallback:
             raise InvalidInputError(f"{problem} There is no native path to answer instead; leave the input out.")
-        return self._fall_back(OutOfRangeError("replaced_initializer", problem), feeds, outputs)
+        return self._fall_back(OutOfRangeError("replaced_initializer", problem), feeds, outputs, state)
 
     def _fall_back(
-        self, error: ExecutionError, feeds: Mapping[str, Any], outputs: Sequence[str] | None
+        self, error: ExecutionError, feeds: Mapping[str, Any], outputs: Sequence[str] | None, state: State
     ) -> dict[str, Any]:
         if isinstance(error, DeviceLostError):
             self.on_loss(str(error))
@@ -199,7 +260,7 @@ class Executable:
             raise error
         reason = error.reason if isinstance(error, OutOfRangeError) else "engine_error"
         try:
-            results = self._run_natively(feeds, outputs)
+            results = self._run_natively(feeds, outputs, state)
         except ModelLoadError as refusal:
             kind = MemoryLimitError if reason == LARGE_RESULT else ExecutionError
             raise kind(f"{error} There is no native path to answer instead: {refusal}") from error
@@ -207,15 +268,20 @@ class Executable:
         self.on_fallback(reason)
         return results
 
-    def _run_natively(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None) -> dict[str, Any]:
+    def _run_natively(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None, state: State) -> dict[str, Any]:
         session = self._native
         if session is None:
             with self._native_lock:
                 session = self._native = self._native or self._open_native()
-        return _chosen(session, feeds, outputs)
+        if state and isinstance(session, NativeSession):
+            wanted = session.outputs if outputs is None else outputs
+            return dict(zip(wanted, session.run_keeping({**feeds, **state}, wanted, self._kept), strict=True))
+        return _chosen(session, feeds, outputs, state)
 
 
-def _chosen(session: Runner, feeds: Mapping[str, Any], outputs: Sequence[str] | None) -> dict[str, Any]:
+def _chosen(session: Runner, feeds: Mapping[str, Any], outputs: Sequence[str] | None, state: State) -> dict[str, Any]:
+    if state:
+        feeds = {**feeds, **{name: as_array(value) for name, value in state.items()}}
     if outputs is None:
         return dict(zip(session.outputs, session.run(feeds), strict=True))
     wanted = [name for name in session.outputs if name in outputs]
@@ -257,8 +323,7 @@ def open_executable(
     if use_engines:
         graph = view_with_engines(model)
     shared = dataclasses.replace(run, shares_cores=run.shares_cores or len(graph.nodes) > 1)
-    open_one = functools.partial(open_engine, graph, folder=folder, run=shared)
-    loaded = _load_engines(graph, open_one, only, run.known) if use_engines else ({}, {}, [])
+    loaded = load_engines(graph, folder, only, shared) if use_engines else ({}, {}, [])
     engines, envelopes, rejected = loaded
     keep = functools.partial(_keep_kernels, run.known, envelopes, engines) if run.known else lambda: None
     plan = None
@@ -281,72 +346,9 @@ def open_executable(
     return executable
 
 
-Loaded = tuple[dict[str, Engine], dict[str, Envelope], list[str]]
-"""Engines and envelopes by segment, and the reasons for which others were not loaded."""
-
-
-def _load_engines(
-    graph: Graph,
-    open_one: Callable[[Node], tuple[Envelope, Engine]],
-    only: Collection[str] | None,
-    known: KnownEngines | None,
-) -> Loaded:
-    engines: dict[str, Engine] = {}
-    envelopes: dict[str, Envelope] = {}
-    rejected: list[str] = []
-    refused: dict[str, list[Exception]] = {}
-    for node in graph.nodes:
-        if not is_trtnode(node.op) or (only is not None and node.name not in only):
-            continue
-        try:
-            envelopes[node.name], engines[node.name] = open_one(node)
-        except (EngineError, PartitionError) as error:
-            rejected.append(str(error))
-            refused.setdefault(getattr(error, "reason", str(error)), []).append(error)
-    if known is not None and has_native_fallback(graph.model):
-        for failure in _compare_unchecked(graph, engines, envelopes, known):
-            rejected.append(str(failure))
-            refused.setdefault(failure.segment, []).append(failure)
-    if known is not None:
-        for name, engine in engines.items():
-            known.give_kernels(envelopes[name], engine)
-    _warn_of_refused(refused.values(), has_fallback=has_native_fallback(graph.model))
-    inside = [inner.name for node in graph.nodes for inner in subgraph_nodes(node) if is_trtnode(inner.op)]
-    if inside:
-        rejected.append(f"{inside[0]}: engines in subgraphs of control flow are not used.")
-        logger.warning("%s Their nodes run natively; compile the whole model.", rejected[-1])
-    return engines, envelopes, rejected
-
-
-def _compare_unchecked(
-    graph: Graph, engines: dict[str, Engine], envelopes: dict[str, Envelope], known: KnownEngines
-) -> Iterator[EngineRejectedError]:
-    """Compare the engines that nobody has compared yet, and drop those that fail."""
-    unchecked = {name: envelope for name, envelope in envelopes.items() if envelope.is_unchecked}
-    problems = known.compare(graph, unchecked) if unchecked else {}
-    for name, envelope in unchecked.items():
-        if name in problems:
-            del engines[name], envelopes[name]
-            yield EngineRejectedError(name, problems[name])
-        else:
-            envelopes[name] = envelope.as_checked()
-
-
 def _keep_kernels(known: KnownEngines, envelopes: Mapping[str, Envelope], engines: Mapping[str, Engine]) -> None:
     for name, engine in engines.items():
         known.keep_kernels(envelopes[name], engine)
-
-
-def _warn_of_refused(groups: Iterable[Sequence[Exception]], *, has_fallback: bool) -> None:
-    """Warn once a reason, however many engines are refused for it."""
-    for errors in groups:
-        others = f" The same holds for {len(errors) - 1} more." if len(errors) > 1 else ""
-        whose = "Its" if len(errors) == 1 else "Their"
-        instead = f"{whose} nodes run natively" if has_fallback else "Nothing else runs its nodes"
-        missing = isinstance(errors[0], BackendMissingError)
-        again = "again, with an engine that runs here" if missing else "again on this machine"
-        remedy = getattr(errors[0], "remedy", "") or f"compile the model {again}"
-        logger.warning("%s%s %s; %s.", errors[0], others, instead, remedy)
 
 
 def _native_nodes(graph: Graph, node: Node) -> int:

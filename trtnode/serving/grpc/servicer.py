@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from trtnode.protos import ModelInferRequest
 from trtnode.serving.grpc.rpc import MOST_BYTES, Rpc, answering_in, parser_of
+from trtnode.serving.protocol.parameters import SequenceMark, take_sequence
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import SharedMemory
+from trtnode.serving.protocol.wire_signature import WireSignature
 from trtnode.serving.service.call import Call
 from trtnode.serving.service.host import ModelHost
 from trtnode.serving.service.inference import Inference
@@ -23,6 +25,10 @@ class GrpcInference(Inference):
 
     def __init__(self, request: ModelInferRequest, call: Call) -> None:
         super().__init__(call, request.model_name, request.model_version, request.id)
+
+    def sequence_mark(self, signature: Callable[[], WireSignature]) -> SequenceMark:  # noqa: ARG002  (REST needs it)
+        """Take what the request says of its sequence out of it."""
+        return take_sequence(self.call.request.parameters)
 
     def read(self, cache: RequestCache, memory: SharedMemory) -> ParsedRequest:
         """Return the request as arrays that fit the model."""

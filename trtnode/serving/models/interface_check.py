@@ -7,9 +7,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trtnode.engines.inputs.sequences import read_states
+from trtnode.engines.runtime.executor import Executable
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.serving.errors import InterfaceError
 from trtnode.serving.executables.interface import ServedExecutable
+from trtnode.serving.executables.stateful import StatefulExecutable
 from trtnode.serving.protocol.wire_signature import WireSignature, WireTensor
 from trtnode.serving.schema.model import ModelConfig, TensorConfig
 from trtnode.serving.triton.conversion import triton_config
@@ -17,6 +20,22 @@ from trtnode.serving.triton.conversion import triton_config
 logger = logging.getLogger(__name__)
 
 ANY = -1
+
+
+def keeping_state(config: ModelConfig, executable: ServedExecutable) -> ServedExecutable:
+    """Return what answers requests of a model whose state the server keeps; another executable as it is.
+
+    Raises:
+        StateError: The model has no such state.
+    """
+    if config.state is None or not isinstance(executable, Executable):
+        return executable
+    given: str | list[dict[str, Any]] = "auto"
+    if not isinstance(config.state, str):
+        given = [{key: value for key, value in pair if value is not None} for pair in config.state]
+    executable.keep(read_states(given, executable.inputs, executable.outputs))
+    shown = config.interface.outputs if config.interface is not None else {}
+    return StatefulExecutable(executable, shown)
 
 
 def served_signature(config: ModelConfig, executable: ServedExecutable) -> WireSignature:

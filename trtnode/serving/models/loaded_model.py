@@ -11,6 +11,7 @@ import numpy as np
 
 from trtnode.engines.model_facts import ModelFacts
 from trtnode.engines.runtime.executor import Executable
+from trtnode.partitioner.graph.states import States
 from trtnode.serving.batching.axis_check import dependent_rows, no_batch_axis
 from trtnode.serving.batching.batcher import DynamicBatcher
 from trtnode.serving.batching.instance_pool import InstancePool
@@ -20,14 +21,17 @@ from trtnode.serving.batching.padding_check import PaddingCheck
 from trtnode.serving.batching.queued_request import Then
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.executables.interface import Run, ServedExecutable
+from trtnode.serving.executables.stateful import StatefulExecutable
 from trtnode.serving.executables.tiled import TiledExecutable
 from trtnode.serving.models.image_decoder import ImageDecoder
-from trtnode.serving.models.interface_check import log_unlisted, served_signature
+from trtnode.serving.models.interface_check import keeping_state, log_unlisted, served_signature
 from trtnode.serving.models.pipelines import image_decoders
 from trtnode.serving.models.warmup import warm_lengths, warm_up
 from trtnode.serving.protocol.request_cache import RequestCache
 from trtnode.serving.protocol.wire_signature import WireSignature, WireTensor
 from trtnode.serving.schema.model import BatchingConfig, ModelConfig
+from trtnode.serving.sequences.step import Step
+from trtnode.serving.sequences.table import Turn
 from trtnode.serving.telemetry.request_stats import Durations, ModelCounts
 from trtnode.serving.text.text_model import TextModel, text_model
 from trtnode.serving.threads.cpu_affinity import placed
@@ -50,6 +54,7 @@ class LoadedModel:
         images: Decodes encoded images, by input.
         text: Tokenizes texts; None if it takes none.
         reshapes: Between the shapes that clients see and those of the model; None where they are the same.
+        states: State of sequences, which requests don't bring; None for a model without.
     """
 
     config: ModelConfig
@@ -60,6 +65,7 @@ class LoadedModel:
     images: Mapping[str, ImageDecoder]
     text: TextModel | None
     reshapes: Reshapes | None
+    states: States | None = None
 
     @property
     def batching(self) -> BatchingConfig | None:
@@ -87,8 +93,9 @@ class LoadedModel:
         options: RequestOptions,
         durations: Durations,
         then: Then,
+        turn: Turn | None = None,
     ) -> None:
-        """Run the model when an instance is free.
+        """Run the model when an instance is free, and the turn in its sequence has come.
 
         Args:
             feeds: Arrays that fit the signature.
@@ -97,6 +104,7 @@ class LoadedModel:
             durations: Gets the time in the queue and of the run.
             then: Gets at least the arrays of ``outputs``. Or it gets InvalidInputError if the model's own check refuses
                 an input, QueueTimeoutError, CancelledRequestError, or what the run raised.
+            turn: In its sequence; None for a model without state.
 
         Raises:
             InvalidRequestError: There are more rows than a batch may have.
@@ -105,7 +113,11 @@ class LoadedModel:
         if self.reshapes is not None:
             feeds, then = self.reshapes.taken(feeds), self.reshapes.passing_on(then)
         names = None if outputs is self.all_outputs else [tensor.name for tensor in outputs]
-        self.runner.submit(feeds, names, options, durations, then)
+        if turn is None or self.states is None:
+            self.runner.submit(feeds, names, options, durations, then)
+        else:
+            step = Step(turn, self.states, feeds, then, options.on_cancel)
+            step.submit(lambda given: self.runner.submit(given, names, options, durations, step.end))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +156,8 @@ class ModelOpener:
 
     def _open(self, executable: ServedExecutable) -> LoadedModel:
         config = self.config
+        executable = keeping_state(config, executable)
+        states = executable.states if isinstance(executable, StatefulExecutable) else None
         signature = served_signature(config, executable)
         folder = config.path.parent
         folder = folder.parent if folder.name.isdecimal() else folder
@@ -154,7 +168,7 @@ class ModelOpener:
         text = text_model(config, executable.inputs, executable.outputs)
         lengths = self._unlike_lengths(executable, signature, text)
         # Requests fit the signature once they are read; only what images and texts became is checked again.
-        run: Run = placed(executable.run if images or text else executable.run_checked)
+        run: Run = placed(executable.run if (images or text) and states is None else executable.run_checked)
         runner = self._runner(executable, signature, run if lengths is None else lengths.padding(run), lengths)
         batching = config.batching if isinstance(runner, DynamicBatcher) else None
         warm_up(executable, signature, config, batching)
@@ -175,11 +189,13 @@ class ModelOpener:
             images=images,
             text=text,
             reshapes=Reshapes.of(triton_config(config)),
+            states=states,
         )
 
     def _finish(self, executable: ServedExecutable) -> None:
         """Keep the kernels that the warm-up has compiled; from now on, fallbacks and losses are counted and logged."""
-        model = cast(Executable, executable.model if isinstance(executable, TiledExecutable) else executable)
+        inner = executable.model if isinstance(executable, TiledExecutable | StatefulExecutable) else executable
+        model = cast(Executable, inner)
         model.keep_kernels()
         model.on_fallback = self.counts.add_fallback
         model.on_loss = self.on_loss
@@ -190,7 +206,7 @@ class ModelOpener:
         self, executable: ServedExecutable, signature: WireSignature, run: Run, lengths: LengthBatches | None
     ) -> InstancePool | DynamicBatcher:
         batching, instances = self.config.batching, self.config.instances
-        if batching is None:
+        if batching is None or isinstance(executable, StatefulExecutable):
             return InstancePool(run, instances, self.counts)
         problem = no_batch_axis(signature) or dependent_rows(executable, signature)
         if problem:

@@ -17,6 +17,7 @@ from trtnode.serving.models.served_model import ServedModel
 from trtnode.serving.models.watcher import Watcher
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.server import ServerConfig
+from trtnode.serving.sequences.table import SequenceTable
 from trtnode.serving.telemetry.metrics import Metrics
 from trtnode.serving.threads.background import in_background
 
@@ -93,6 +94,7 @@ class ModelRepository:
         self._metrics = metrics
         self._on_change: Callable[[], None] = lambda: None
         self._table: Mapping[tuple[str, str], Servable] = {}
+        self._sequences: Mapping[str, SequenceTable] = {}
         self._models: Mapping[str, ServedModel] = {}
         self._message_bytes = server.grpc.max_message_mb << 20
         self._models = {model.name: self._served(model) for model in models}
@@ -136,6 +138,10 @@ class ModelRepository:
         raise NotFoundError(
             f"Request for unknown model: {name!r} version {version} is not found; it has {', '.join(map(str, known))}"
         )
+
+    def sequences(self, name: str) -> SequenceTable | None:
+        """Return the sequences of a model; None for one without state, and for an unknown one."""
+        return self._sequences.get(name)
 
     def models(self) -> Iterable[ServedModel]:
         """All models, whatever their state."""
@@ -305,6 +311,8 @@ class ModelRepository:
                 preferred = model.preferred
                 if preferred is not None:
                     table[name, ""] = preferred
+            stateful = (model for model in self._models.values() if model.source.config.state is not None)
+            self._sequences = {model.config.name: model.sequences for model in stateful}
             self._table = table
 
     def _no_model(self, name: str) -> str:

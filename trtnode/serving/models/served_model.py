@@ -14,6 +14,7 @@ from trtnode.serving.models.servable import Loader, Servable
 from trtnode.serving.models.version_files import ONLY_VERSION, Stamp, VersionFile, choose_versions, find_files
 from trtnode.serving.protocol.wire_signature import MESSAGE_BYTES
 from trtnode.serving.schema.model import ModelConfig
+from trtnode.serving.sequences.table import SequenceTable
 from trtnode.serving.telemetry.metrics import Metrics
 from trtnode.serving.telemetry.request_stats import ModelCounts
 
@@ -37,6 +38,7 @@ class ServedModel:
         required: False if the server is ready without it: as configured, and from a request to unload it until it is
             loaded again.
         failure: Why the last load of all versions didn't succeed; empty if it did.
+        sequences: Those of all its versions.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class ServedModel:
         self.unloaded = False
         self.required = config.required
         self.failure = ""
+        self.sequences = SequenceTable(config.name, config.sequences)
         self._loader = loader
         self._metrics = metrics
         self._on_change = on_change
@@ -104,6 +107,7 @@ class ServedModel:
         """
         with self._lock:
             before, self.source, self.unloaded = self.source, override or Override(self.config), False
+            self.sequences.config = self.source.config.sequences
             unloads = self._unloads
         self._tried.clear()
         self._load_changed(unloads)
@@ -167,6 +171,7 @@ class ServedModel:
             for counts in self._counts.values():
                 counts.is_outdated = False
             gone, self.versions = self.versions, {}
+            self.sequences.end_all()
             self._retire(gone)
 
     def close(self, timeout_s: float) -> bool:
@@ -287,6 +292,7 @@ class ServedModel:
         self._show_states()
         self._retiring = [thread for thread in self._retiring if thread.is_alive()]
         for servable in replaced.values():
+            self.sequences.retire(servable)
             thread = threading.Thread(target=self._free, args=(servable,), name="retire-model", daemon=True)
             thread.start()
             self._retiring.append(thread)

@@ -25,7 +25,7 @@ from trtnode.serving.batching.axis_check import no_batch_axis
 from trtnode.serving.batching.length_batches import LengthBatches
 from trtnode.serving.batching.lengths import Fill
 from trtnode.serving.executables.interface import ServedExecutable
-from trtnode.serving.models.interface_check import served_signature
+from trtnode.serving.models.interface_check import keeping_state, served_signature
 from trtnode.serving.protocol.wire_signature import BYTES, WireSignature, WireTensor
 from trtnode.serving.schema.model import BatchingConfig, ModelConfig
 
@@ -111,6 +111,7 @@ def _one_for(mask: str | None) -> Fill:
 
 def try_once(executable: ServedExecutable, config: ModelConfig) -> None:
     """Run a model once as ``warm_up`` will, where that might not come back; its error is reported there."""
+    executable = keeping_state(config, executable)
     signature = served_signature(config, executable)
     names = [tensor.name for tensor in signature.outputs]
     given = config.warmup_inputs

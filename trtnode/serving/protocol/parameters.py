@@ -6,7 +6,8 @@ doesn't have, such as sequences, is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
+from typing import NamedTuple
 
 from trtnode.protos import InferParameter
 from trtnode.serving.errors import InvalidRequestError
@@ -17,7 +18,26 @@ EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
 it has no effect; perf_analyzer sets it on every request."""
 
 
+SEQUENCE_ID = "sequence_id"
 SEQUENCE_FLAGS = ("sequence_start", "sequence_end")
+SEQUENCE_KEYS = (SEQUENCE_ID, *SEQUENCE_FLAGS)
+
+
+class SequenceMark(NamedTuple):
+    """The place of a request in its sequence.
+
+    Attributes:
+        identity: Of the sequence; 0 or empty for none.
+        start: Whether it is the first one.
+        end: Whether it is the last one.
+    """
+
+    identity: int | str
+    start: bool
+    end: bool
+
+
+NO_SEQUENCE = SequenceMark(0, start=False, end=False)
 
 
 def queue_options(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
@@ -25,7 +45,7 @@ def queue_options(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
 
     Raises:
         InvalidRequestError: A name is reserved for the server, a value isn't of its type, or the request is a part of a
-            sequence: no model here keeps a state from one request to the next.
+            sequence: those of a model that keeps state are taken out before.
     """
     priority = timeout_us = 0
     for key in parameters:
@@ -35,7 +55,7 @@ def queue_options(parameters: Mapping[str, InferParameter]) -> tuple[int, int]:
             timeout_us = _count(key, parameters[key], "int64_param")
         elif key == EMPTY_FINAL_RESPONSE:
             _flag(key, parameters[key])
-        elif key == "sequence_id" or key in SEQUENCE_FLAGS:
+        elif key in SEQUENCE_KEYS:
             _check_no_sequence(key, parameters[key])
         elif key.startswith("triton_"):
             raise InvalidRequestError(f"the parameter {key!r} is reserved, and unknown to this server")
@@ -79,15 +99,32 @@ def class_count(name: str, parameters: Mapping[str, InferParameter]) -> int:
     return count
 
 
+def take_sequence(parameters: MutableMapping[str, InferParameter]) -> SequenceMark:
+    """Take what a request says of its sequence out of its parameters, so that requests of all sequences look alike.
+
+    Raises:
+        InvalidRequestError: A value isn't of its type.
+    """
+    identity = _identity(parameters[SEQUENCE_ID]) if SEQUENCE_ID in parameters else 0
+    start, end = (_flag(key, parameters[key]) if key in parameters else False for key in SEQUENCE_FLAGS)
+    for key in SEQUENCE_KEYS:
+        if key in parameters:
+            del parameters[key]
+    return SequenceMark(identity, start, end)
+
+
 def _check_no_sequence(key: str, parameter: InferParameter) -> None:
-    if key in SEQUENCE_FLAGS:
-        asked = _flag(key, parameter)
-    elif parameter.WhichOneof("parameter_choice") in ("int64_param", "string_param"):
-        asked = bool(parameter.int64_param or parameter.string_param)
-    else:
-        raise InvalidRequestError(f"the parameter {key!r} should be an int64_param or a string_param")
-    if asked:
+    if _flag(key, parameter) if key in SEQUENCE_FLAGS else _identity(parameter):
         raise InvalidRequestError(f"the model has no sequences; send the request without the parameter {key!r}")
+
+
+def _identity(parameter: InferParameter) -> int | str:
+    field = parameter.WhichOneof("parameter_choice")
+    if field == "string_param":
+        return str(parameter.string_param)
+    if field not in ("int64_param", "uint64_param"):
+        raise InvalidRequestError(f"the parameter {SEQUENCE_ID!r} should be an int64_param or a string_param")
+    return int(getattr(parameter, field)) % 2**64  # clients in C++ send large numbers as negative ones
 
 
 def _flag(key: str, parameter: InferParameter) -> bool:

@@ -14,12 +14,26 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from trtnode.serving.protocol.classification import classified
-from trtnode.serving.protocol.parameters import queue_options
+from trtnode.serving.protocol.parameters import (
+    NO_SEQUENCE,
+    SEQUENCE_KEYS,
+    SequenceMark,
+    queue_options,
+    take_sequence,
+)
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import SharedMemory
+from trtnode.serving.protocol.wire_signature import WireSignature
 from trtnode.serving.rest.body import JSON_LENGTH, Body, read_body
 from trtnode.serving.rest.json_messages import infer_parameters
-from trtnode.serving.rest.tensors import OutputFormats, parse_request, raw_request, read_inputs, write_outputs
+from trtnode.serving.rest.tensors import (
+    OutputFormats,
+    RestRequest,
+    parse_request,
+    raw_request,
+    read_inputs,
+    write_outputs,
+)
 from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.call import Call, FutureWriter
 from trtnode.serving.service.inference import Inference
@@ -35,17 +49,34 @@ Result = TypeVar("Result")
 class RestInference(Inference):
     """An inference request and its response as HTTP bodies; see ``Inference``."""
 
-    __slots__ = ("_body", "_formats")
+    __slots__ = ("_body", "_formats", "_parsed")
+
+    is_parsed = False
 
     def __init__(self, call: Call, model_name: str, model_version: str, body: Body) -> None:
         super().__init__(call, model_name, model_version)
         self._body = body
         self._formats: OutputFormats
+        self._parsed: RestRequest | None = None
+
+    def sequence_mark(self, signature: Callable[[], WireSignature]) -> SequenceMark:
+        """Take what the request says of its sequence out of it."""
+        text, binary = self._body.split()
+        if binary and not text:
+            return NO_SEQUENCE
+        self._parsed = parse_request(text, signature())
+        self.id = self._parsed.id or ""
+        parameters = self._parsed.parameters or {}
+        mark = take_sequence(infer_parameters(parameters))
+        self._parsed.parameters = {key: value for key, value in parameters.items() if key not in SEQUENCE_KEYS}
+        return mark
 
     def read(self, cache: RequestCache, memory: SharedMemory) -> ParsedRequest:
         """Return the request as arrays that fit the model."""
         text, binary = self._body.split()
-        if text or not binary:
+        if self._parsed is not None:
+            request = self._parsed
+        elif text or not binary:
             request = parse_request(text, cache.signature)
         else:
             request, binary = raw_request(binary, cache.signature, is_batched=cache.is_batched)

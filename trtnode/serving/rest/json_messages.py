@@ -111,6 +111,8 @@ def _infer_parameter(name: str, value: bool | int | float | str) -> InferParamet
         return InferParameter(bool_param=value)
     if isinstance(value, int) and value in INT64:
         return InferParameter(int64_param=value)
+    if isinstance(value, int) and 0 < value < 2**64:
+        return InferParameter(uint64_param=value)
     if isinstance(value, str):
         return InferParameter(string_param=value)
     try:

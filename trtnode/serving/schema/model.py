@@ -31,6 +31,7 @@ from trtnode.serving.schema.fields import (
 )
 from trtnode.serving.schema.options import section_of
 from trtnode.serving.schema.pipeline import Postprocess, Preprocess, PreprocessConfig
+from trtnode.serving.schema.sequences import SequencesConfig, StateConfig
 from trtnode.serving.schema.text import TextConfig
 
 OPTIONS = "options"
@@ -276,6 +277,11 @@ class ModelConfig(Section):
     lengths: Literal["auto"] | LengthsConfig | None = None
     """Pads requests of unlike lengths to few lengths, so that they share batches; only if the answers don't depend on
     padding, which is tried at load. auto finds the axes by their name, the mask, and buckets; null pads nothing."""
+    state: Annotated[Literal["auto"] | ListOf[StateConfig], Field(union_mode="left_to_right")] | None = None
+    """State that the server keeps from one request of a sequence to the next: auto finds inputs and outputs by the
+    names that exporters give, else a list of pairs; null for a model without."""
+    sequences: SequencesConfig = Field(default_factory=SequencesConfig)
+    """Bounds of the sequences of a model with `state`."""
     instances: Cores = 1
     """Executions at the same time. Engines of OpenVINO take turns with all cores unless ``threads`` leaves some."""
     threads: Cores | None = None

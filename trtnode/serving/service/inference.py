@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +15,11 @@ from trtnode.serving.batching.queued_request import Result
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.errors import CancelledRequestError, InvalidRequestError
 from trtnode.serving.models.servable import Servable
+from trtnode.serving.protocol.parameters import NO_SEQUENCE, SequenceMark
 from trtnode.serving.protocol.request_cache import ParsedRequest, RequestCache
 from trtnode.serving.protocol.shared_memory import RegionTable, SharedMemory
+from trtnode.serving.protocol.wire_signature import WireSignature
+from trtnode.serving.sequences.table import Turn
 from trtnode.serving.service.call import Call
 from trtnode.serving.service.status import failure_reason
 from trtnode.serving.telemetry import logs
@@ -42,7 +45,7 @@ class Inference(abc.ABC):
     """
 
     __slots__ = (
-        "_began_ns", "_busy_ns", "_cache", "_durations", "_pool", "_request", "_servable", "_trace",
+        "_began_ns", "_busy_ns", "_cache", "_durations", "_pool", "_request", "_servable", "_trace", "_turn",
         "call", "id", "model_name", "model_version",
     )  # fmt: skip
 
@@ -55,6 +58,20 @@ class Inference(abc.ABC):
         self._trace: RequestTrace | None = None
         self._durations: Durations
         self._request: ParsedRequest
+
+    is_parsed = True
+    """False if ``sequence_mark`` reads the request, which takes longer than a moment."""
+
+    def sequence_mark(self, signature: Callable[[], WireSignature]) -> SequenceMark:  # noqa: ARG002  (REST needs it)
+        """Take what the request says of its sequence out of it, before ``read``.
+
+        Args:
+            signature: Returns that of the model.
+
+        Raises:
+            ServingError: The request is at fault.
+        """
+        return NO_SEQUENCE
 
     @abc.abstractmethod
     def read(self, cache: RequestCache, memory: SharedMemory) -> ParsedRequest:
@@ -91,17 +108,25 @@ class Inference(abc.ABC):
             logs.CURRENT_REQUEST.reset(before)
 
     def start(
-        self, servable: Servable, cache: RequestCache, pool: RequestPool, memory: RegionTable, tracing: Tracing | None
+        self,
+        servable: Servable,
+        cache: RequestCache,
+        pool: RequestPool,
+        memory: RegionTable,
+        tracing: Tracing | None,
+        turn: Turn | None = None,
     ) -> None:
         """Have a model answer: in this thread if that takes a moment, else in one of the pool.
 
         Args:
-            servable: The model, which this request has entered, and leaves whatever happens.
+            servable: The model, which this request, or its sequence, has entered.
             cache: The model's.
             pool: Counts the request.
             memory: The regions that clients have registered.
             tracing: Of the server; None where nothing is traced.
+            turn: In its sequence, which ends whatever happens; None for a request of no sequence.
         """
+        self._turn = turn
         self._servable = servable
         self._cache = cache
         self._pool = pool
@@ -138,7 +163,7 @@ class Inference(abc.ABC):
             options = RequestOptions(self._pool, request.priority, request.timeout_us, call.add_callback)
             if servable.interim:
                 servable.counts.add_fallback("building")
-            loaded.submit(feeds, request.outputs, options, durations, self._end)
+            loaded.submit(feeds, request.outputs, options, durations, self._end, self._turn)
         except BaseException as error:
             self._fail(error)
         finally:
@@ -186,10 +211,15 @@ class Inference(abc.ABC):
         self._leave(error)
 
     def _leave(self, error: BaseException | None, response: Any = None) -> None:
-        servable = self._servable
-        servable.leave(self)
+        servable, turn = self._servable, self._turn
+        if turn is None:
+            servable.leave(self)
+        else:
+            turn.table.end(turn)
         if self._trace is not None:
-            self._trace.end(self.id, servable.trace_facts(), self._durations)
+            facts = servable.trace_facts()
+            named = {} if turn is None else {"trtnode.sequence": str(turn.mark.identity)}
+            self._trace.end(self.id, {**facts, **named}, self._durations)
         try:
             self._answer(error, response)
         finally:

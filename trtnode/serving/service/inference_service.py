@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from trtnode.engines.artifact.cache import builder_version
-from trtnode.serving.errors import BusyError, InvalidRequestError, MissingExtraError, NotFoundError, UnavailableError
+from trtnode.serving.errors import (
+    BusyError,
+    InvalidRequestError,
+    MissingExtraError,
+    NotFoundError,
+    SequencesFullError,
+    UnavailableError,
+)
 from trtnode.serving.models.repository import ModelRepository
 from trtnode.serving.models.servable import Servable
 from trtnode.serving.models.served_model import ServedModel
 from trtnode.serving.protocol.request_cache import RequestCache
 from trtnode.serving.protocol.shared_memory import RegionTable
 from trtnode.serving.schema.server import ServerConfig, TracingConfig
+from trtnode.serving.sequences.table import SequenceTable
 from trtnode.serving.service.inference import Inference
+from trtnode.serving.service.status import failure_reason
 from trtnode.serving.telemetry.metrics import Metrics
 from trtnode.serving.telemetry.request_stats import FailureReason, ModelCounts, RejectionReason
 from trtnode.serving.threads.request_pool import RequestPool
@@ -165,29 +175,57 @@ class InferenceService:
         try:
             if not self._pool.admits():
                 raise self._refusal(inference.model_name)
+            sequences = self.repository.sequences(inference.model_name)
+            if sequences is not None:
+                step = functools.partial(self._accept_step, sequences, inference)
+                step() if inference.is_parsed else self._pool.run(step)
+                return
             servable, cache = self._enter(inference)
         except Exception as error:
             inference.refuse(error)
         else:
             inference.start(servable, cache, self._pool, self.shared_memory, self.tracing)
 
+    def _accept_step(self, sequences: SequenceTable, inference: Inference) -> None:
+        """Have a request of a sequence answered, by the version that its sequence keeps."""
+        name, version = inference.model_name, inference.model_version
+        try:
+            mark = inference.sequence_mark(lambda: self._find(name, "")[1].signature)
+            if not mark.identity:
+                raise InvalidRequestError(
+                    f"model {name!r} keeps state: send the parameter sequence_id, a number above 0 or a text, with "
+                    "each request, and sequence_start with the first one"
+                )
+            owner = (inference.call.grant.digest, version)
+            turn = sequences.take(mark, owner, lambda: self._find(name, version)[0], self._pool)
+        except Exception as error:
+            if isinstance(error, InvalidRequestError | SequencesFullError):
+                self._counts_of(name).add_failure(failure_reason(error), detail=str(error))
+            inference.refuse(error)
+        else:
+            servable = cast(Servable, turn.sequence.holder)
+            inference.start(servable, servable.cache, self._pool, self.shared_memory, self.tracing, turn)
+
     def _enter(self, inference: Inference) -> tuple[Servable, RequestCache]:
         """Return the model of a request, which isn't freed until the request leaves it."""
-        name, version = inference.model_name, inference.model_version
         while True:
-            try:
-                servable = self.repository.find(name, version)
-            except (InvalidRequestError, NotFoundError) as error:
-                self._counts_of(name).add_failure(FailureReason.OTHER, detail=str(error))
-                raise
-            try:
-                cache = servable.cache
-            except UnavailableError as error:
-                servable.counts.add_failure(FailureReason.REJECTED, detail=str(error))
-                servable.counts.add_rejection(RejectionReason.NOT_READY)
-                raise
+            servable, cache = self._find(inference.model_name, inference.model_version)
             if servable.enter(inference):  # else another has just taken its place, and is found next
                 return servable, cache
+
+    def _find(self, name: str, version: str) -> tuple[Servable, RequestCache]:
+        """Return a model that is ready; a request that finds none is counted."""
+        try:
+            servable = self.repository.find(name, version)
+        except (InvalidRequestError, NotFoundError) as error:
+            self._counts_of(name).add_failure(FailureReason.OTHER, detail=str(error))
+            raise
+        try:
+            return servable, servable.cache
+        except UnavailableError as error:
+            servable.counts.add_failure(FailureReason.REJECTED, detail=str(error))
+            servable.counts.add_rejection(RejectionReason.NOT_READY)
+            raise
 
     def _refusal(self, name: str) -> UnavailableError:
         """Count a request that the server has no room or no time left for, and return its error."""

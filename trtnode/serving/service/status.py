@@ -17,6 +17,7 @@ from trtnode.serving.errors import (
     ModelChangeError,
     NotFoundError,
     PartlyDoneError,
+    SequencesFullError,
     SharedMemoryError,
     TooLargeError,
     UnauthenticatedError,
@@ -35,6 +36,7 @@ CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (NotFoundError, grpc.StatusCode.NOT_FOUND),
     (AlreadyExistsError, grpc.StatusCode.ALREADY_EXISTS),
     (TooLargeError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (SequencesFullError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (UnavailableError, grpc.StatusCode.UNAVAILABLE),
     (UnsupportedError, grpc.StatusCode.UNIMPLEMENTED),
     (CancelledRequestError, grpc.StatusCode.CANCELLED),
@@ -69,6 +71,7 @@ _REASONS: tuple[tuple[type[Exception], FailureReason], ...] = (
     (SharedMemoryError, FailureReason.OTHER),
     (TooLargeError, FailureReason.OTHER),
     (UnavailableError, FailureReason.REJECTED),
+    (SequencesFullError, FailureReason.REJECTED),
     (CancelledRequestError, FailureReason.CANCELED),
 )
 """The reason of each error in the metrics; that of others is the model."""

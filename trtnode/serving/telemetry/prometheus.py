@@ -85,6 +85,13 @@ def _samples(counts: ModelCounts) -> Iterator[tuple[str, Mapping[str, str], floa
         yield "trtnode_length_shapes", counts.labels, now.shapes
     if now.tokens:
         yield "trtnode_tokens", counts.labels, now.tokens
+    if (sequences := counts.sequences).begun:
+        yield "trtnode_sequences_open", counts.labels, sequences.open
+        yield "trtnode_sequences_begun", counts.labels, sequences.begun
+        yield "trtnode_sequences_refused", counts.labels, sequences.refused
+        yield "trtnode_sequence_state_bytes", counts.labels, sequences.bytes
+        for reason, number in list(sequences.ended.items()):
+            yield "trtnode_sequences_ended", {**counts.labels, "reason": reason}, number
     for one in counts.variants:
         labels = {**counts.labels, "variant": one["name"], "quality": f"{one['quality']:g}"}
         yield "trtnode_model_variant", labels, one["answers"]
@@ -207,6 +214,11 @@ _FAMILIES = {
     "trtnode_length_executions": (CounterMetricFamily, "Executions by the length that requests were padded to."),
     "trtnode_padding_elements": (CounterMetricFamily, "Elements of inputs that were padding."),
     "trtnode_length_shapes": (GaugeMetricFamily, "Pairs of a padded length and a number of rows that were executed."),
+    "trtnode_sequences_open": (GaugeMetricFamily, "Sequences whose state the server keeps."),
+    "trtnode_sequences_begun": (CounterMetricFamily, "Sequences that were begun."),
+    "trtnode_sequences_ended": (CounterMetricFamily, "Sequences that have ended, by reason."),
+    "trtnode_sequences_refused": (CounterMetricFamily, "Requests of sequences that had no room."),
+    "trtnode_sequence_state_bytes": (GaugeMetricFamily, "Memory of the state of sequences."),
     "trtnode_model_ready": (GaugeMetricFamily, "1 if the model can answer."),
     "trtnode_model_building": (GaugeMetricFamily, "1 while the model answers natively until its engines are built."),
     "trtnode_failed_loads": (CounterMetricFamily, "Loads that failed; the version before keeps serving."),

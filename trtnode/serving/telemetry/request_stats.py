@@ -45,6 +45,36 @@ class RejectionReason(enum.StrEnum):
     CANCELLED = "cancelled"
 
 
+class SequenceEnd(enum.StrEnum):
+    """The reason for which a sequence has ended."""
+
+    END = "end"
+    """Its client has said so."""
+    IDLE = "idle"
+    EVICTED = "evicted"
+    REPLACED = "replaced"
+    UNLOADED = "unloaded"
+
+
+@dataclasses.dataclass(slots=True)
+class SequenceCounts:
+    """The sequences of one model version; the lock of their table guards it.
+
+    Attributes:
+        open: Those that live.
+        begun: Those that were begun.
+        ended: Those that have ended, by reason.
+        refused: Those that had no room.
+        bytes: Of their state.
+    """
+
+    open: int = 0
+    begun: int = 0
+    ended: Counter[str] = dataclasses.field(default_factory=Counter)
+    refused: int = 0
+    bytes: int = 0
+
+
 @dataclasses.dataclass(slots=True)
 class Durations:
     """Time of one request by phase, in nanoseconds."""
@@ -181,6 +211,7 @@ class ModelCounts:
         """The facts of each variant."""
         self.repeated_measurements = 0
         """Loads that measured the engines again, because the measurement before was noisy."""
+        self.sequences = SequenceCounts()
         self._lock = threading.Lock()
         self._fresh: deque[Durations] = deque()
         self._success = 0

@@ -1,0 +1,125 @@
+"""Runs of a model that hand their state on: what a user says of the state, and a sequence of runs."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trtnode.engines.backends.stage_times import StageTime
+from trtnode.engines.errors import StateError
+from trtnode.engines.inputs.samples import load_samples
+from trtnode.engines.inputs.signature import Signature
+from trtnode.partitioner.graph.states import States, StateSource, find_states, given_states
+from trtnode.partitioner.graph.view import TensorSpec
+
+AUTO = "auto"
+ZEROS = "zeros"
+KEYS = ("input", "output", "initial", "shape")
+
+State = Mapping[str, Any]
+"""Tensors by the name of their input, as the run that made them left them: arrays, or tensors of ONNX Runtime."""
+
+Step = Callable[
+    [Mapping[str, Any], State, Sequence[str] | None, list[StageTime] | None],
+    tuple[dict[str, Any], State],
+]
+"""Runs a model on inputs and a state, and returns the outputs that are asked for and the next state."""
+
+
+def read_states(
+    state: str | Sequence[Mapping[str, Any]], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> States:
+    """Return the state of a model.
+
+    Args:
+        state: ``auto`` finds the pairs by their names; else a mapping for each pair, with the keys ``input``,
+            ``output``, and if need be ``initial`` (``zeros`` or an .npz file) and ``shape``.
+        inputs: Of the model.
+        outputs: Of the model.
+
+    Raises:
+        StateError: It doesn't fit the model, or there is none.
+        EngineError: A file of initial values can't be read.
+    """
+    if state == AUTO:
+        found = find_states(inputs, outputs)
+        if not found.pairs:
+            listed = ", ".join(spec.name for spec in inputs), ", ".join(spec.name for spec in outputs)
+            raise StateError(f"auto finds no pair among the inputs {listed[0]} and outputs {listed[1]}; list the pairs")
+        return found
+    if isinstance(state, str):
+        raise StateError(f"should be auto or a list of pairs, not {state!r}")
+    try:
+        return given_states([_source(pair) for pair in state], inputs, outputs)
+    except ValueError as error:
+        raise StateError(str(error)) from None
+
+
+def _source(pair: Mapping[str, Any]) -> StateSource:
+    for key in pair:
+        if key not in KEYS:
+            raise StateError(f"a pair has no key {key!r}; it has {', '.join(KEYS)}")
+    for key in KEYS[:2]:
+        if not isinstance(pair.get(key), str):
+            raise StateError(f"a pair should have {key!r}, the name of an {key} of the model")
+    initial, shape = pair.get("initial", ZEROS), pair.get("shape")
+    array = None if initial == ZEROS else _initial(pathlib.Path(initial), pair["input"])
+    given = None if shape is None else tuple(shape)
+    return StateSource(input=pair["input"], output=pair["output"], initial=array, shape=given)
+
+
+def _initial(path: pathlib.Path, name: str) -> np.ndarray:
+    arrays = load_samples(path)
+    if name not in arrays:
+        raise StateError(f"{path} has no array {name!r}; write it with numpy.savez")
+    return arrays[name]
+
+
+class ModelSequence:
+    """Runs of one model in order, each of which begins with the state that the one before has left.
+
+    One at a time: several threads need a sequence each. A run that fails leaves the state of before.
+
+    Attributes:
+        states: The state that it keeps.
+    """
+
+    def __init__(self, step: Step, states: States, outputs: Sequence[TensorSpec]) -> None:
+        """Begin.
+
+        Args:
+            step: Runs the model.
+            states: Of the model.
+            outputs: All that may be asked for.
+        """
+        self.states = states
+        self._step = step
+        self._signature = Signature(states.inputs, tuple(outputs))
+        self._default = [spec.name for spec in states.outputs]
+        self._state: State | None = None
+
+    def run(
+        self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, times: list[StageTime] | None = None
+    ) -> dict[str, Any]:
+        """Run once.
+
+        Args:
+            feeds: An array for each input that has no default and is no state.
+            outputs: Names of the outputs to return, state too; None returns all that are no state.
+            times: As of ``Executable.run``.
+
+        Raises:
+            InvalidInputError: The inputs do not fit the model.
+            ExecutionError: The run failed.
+        """
+        checked = self._signature.check(feeds, outputs)
+        state = self.states.first(checked) if self._state is None else self._state
+        results, self._state = self._step(checked, state, self._default if outputs is None else outputs, times)
+        return results
+
+    def reset(self) -> None:
+        """Begin anew: the next run has the first state."""
+        self._state = None

@@ -1,0 +1,68 @@
+"""One request of a sequence: it begins with the state that the one before has left."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trtnode.partitioner.graph.states import States
+from trtnode.serving.errors import CancelledRequestError
+from trtnode.serving.sequences.table import Turn
+
+Outcome = Mapping[str, Any] | BaseException
+
+
+class Step:
+    """Runs a request when its turn has come."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        states: States,
+        feeds: Mapping[str, Any],
+        then: Callable[[Outcome], None],
+        on_cancel: Callable[[Callable[[], None]], bool],
+    ) -> None:
+        """Describe a request.
+
+        Args:
+            turn: Its place.
+            states: Of its model.
+            feeds: Its inputs.
+            then: Gets its outcome, once its state is kept.
+            on_cancel: Returns False if its client has left.
+        """
+        self._turn = turn
+        self._states = states
+        self._feeds = feeds
+        self._then = then
+        self._on_cancel = on_cancel
+
+    def submit(self, run: Callable[[Mapping[str, Any]], None]) -> None:
+        """Have it run: ``run`` gets its inputs with the state among them, and ``end`` is to get the outcome."""
+        self._turn.table.submit(self._turn, functools.partial(self._run, run))
+
+    def end(self, outcome: Outcome) -> None:
+        """Keep the state, and pass the outcome on; a request that has failed leaves the state of before."""
+        table, turn = self._turn.table, self._turn
+        try:
+            if not isinstance(outcome, BaseException):
+                table.keep(turn, {pair.input.name: outcome[pair.input.name] for pair in self._states.pairs})
+        except BaseException as error:
+            outcome = error
+        table.end(turn)
+        self._then(outcome)
+
+    def _run(self, run: Callable[[Mapping[str, Any]], None]) -> None:
+        try:
+            if not self._on_cancel(_nothing):
+                raise CancelledRequestError
+            state = self._turn.table.state(self._turn)
+            run({**self._feeds, **(self._states.first(self._feeds) if state is None else state)})
+        except BaseException as error:
+            self.end(error)
+
+
+def _nothing() -> None:
+    """The client's leaving changes nothing once the request runs."""
