@@ -101,6 +101,8 @@ def serve(
         model=None if is_config else path,
         config=path if is_config else None,
         model_repository=None,
+        model_control_mode="none",
+        load_model=[],
         name=name,
         host=host,
         port=port,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from trtnode.partitioner.errors import ProjectError
@@ -22,11 +22,13 @@ class Problem(NamedTuple):
         text: What is wrong and what to do about it.
         field: Where in the tree, such as ``models[0].path``; empty for the file as a whole.
         line: Where in the file, from 1.
+        file: The file; None for that of the error.
     """
 
     text: str
     field: str = ""
     line: int | None = None
+    file: pathlib.Path | None = None
 
 
 class ConfigError(ServingError):
@@ -38,6 +40,12 @@ class ConfigError(ServingError):
         super().__init__("\n".join(_sentence(file, problem) for problem in problems))
         self.file = file
         self.problems = tuple(problems)
+
+    @classmethod
+    def joined(cls, errors: Sequence[ConfigError]) -> ConfigError:
+        """Return one error with the problems of several files."""
+        placed = [one._replace(file=one.file or error.file) for error in errors for one in error.problems]
+        return cls(errors[0].file, placed)
 
 
 class AddressError(ServingError):
@@ -65,11 +73,12 @@ class TlsError(ServingError):
 
 
 class ModelLoadFailedError(ServingError):
-    """A required model didn't load."""
+    """Required models didn't load. The text has one line a model."""
 
-    def __init__(self, model: str, reason: str) -> None:
-        super().__init__(f"Model {model!r} is required but didn't load: {reason}")
-        self.model = model
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        lines = (f"Model {model!r} is required but didn't load: {reason}" for model, reason in reasons.items())
+        super().__init__("\n".join(lines))
+        self.reasons = dict(reasons)
 
 
 class ModelLimitError(ServingError):
@@ -311,5 +320,6 @@ def _workers(numbers: Sequence[int]) -> str:
 
 
 def _sentence(file: pathlib.Path, problem: Problem) -> str:
+    file = problem.file or file
     place = str(file) if problem.line is None else f"{file}:{problem.line}"
     return f"{place}: {problem.field}: {problem.text}" if problem.field else f"{place}: {problem.text}"

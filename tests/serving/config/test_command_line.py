@@ -86,7 +86,8 @@ def test_options_about_ports_win_over_the_file(model: pathlib.Path, tmp_path: pa
         (["MODEL", "--port", "7", "--http-port", "7"], "--http-port: server.grpc.port is 7 too"),
         (["--config", "MODEL"], "two.onnx is a model, and no configuration; `trtnode serve model.onnx` serves"),
         (["--config", "servable.yaml", "--engine", "native"], "--engine: is about MODEL; with --config, write it in"),
-        (["--model-repository", "models", "--engine", "native"], "--engine: is about MODEL; with --model-repository, "),
+        (["--model-repository", "models", "--precision", "bf16"], "--precision: is about MODEL; with --model-repo"),
+        (["MODEL", "--load-model", "m"], "--model-control-mode: is about --model-repository; name one, or leave it"),
     ],
 )
 def test_what_cannot_be_served_is_one_sentence(arguments: list[str], sentence: str, model: pathlib.Path) -> None:

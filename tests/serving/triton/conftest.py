@@ -12,7 +12,6 @@ import tritonclient.grpc as triton
 import tritonclient.http as triton_http
 
 from tests.serving.conftest import READY_S, Running
-from trtnode.engines.build.options import CompileOptions
 from trtnode.serving.cli.serve import SERVE
 from trtnode.serving.config.command_line import config_from
 from trtnode.serving.models.loader import engine_loader
@@ -107,11 +106,8 @@ def served(tmp_path_factory: pytest.TempPathFactory, warm_cache: pathlib.Path) -
     parser = argparse.ArgumentParser()
     SERVE.configure(parser)
     arguments = ["--model-repository", str(written(repository)), "--config", str(server), "--port", "0"]
-    config = config_from(parser.parse_args([*arguments, "--http-port", "0"]))
-    native = CompileOptions(engine="native")
-    models = tuple(
-        one.model_copy(update={"required": one.name not in UNSERVABLE, "options": native}) for one in config.models
-    )
+    config = config_from(parser.parse_args([*arguments, "--http-port", "0"]), {"engine": "native"})
+    models = tuple(one.model_copy(update={"required": one.name not in UNSERVABLE}) for one in config.models)
     config = config.model_copy(update={"models": models})
     built = Server(config, engine_loader(config))
     built.start()

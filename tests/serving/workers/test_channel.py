@@ -50,12 +50,12 @@ def test_slow_questions_do_not_keep_others_waiting(connect: Connect) -> None:
 
 
 def test_an_error_keeps_its_class_and_text(connect: Connect) -> None:
-    near, _ = connect({"load": lambda: fail(ModelLoadFailedError("m", "no file"))})
+    near, _ = connect({"load": lambda: fail(ModelLoadFailedError({"m": "no file"}))})
 
     with pytest.raises(ModelLoadFailedError, match=r"^Model 'm' is required but didn't load: no file$") as caught:
         near.ask("load").result(120)
 
-    assert caught.value.model == "m"
+    assert caught.value.reasons == {"m": "no file"}
 
 
 def test_an_unexpected_error_is_logged_and_told_as_such(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:

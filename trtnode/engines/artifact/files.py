@@ -108,6 +108,17 @@ def sha256_of_file(path: pathlib.Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def sha256_of_unchanged(path: pathlib.Path) -> str:
+    """Hash a file, unless that was done and nobody has written to it since."""
+    stat = path.stat()
+    return _sha256_at(path, (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+
+
+@functools.lru_cache
+def _sha256_at(path: pathlib.Path, _stamp: tuple[int, ...]) -> str:
+    return sha256_of_file(path)
+
+
 def sha256_of_model(path: pathlib.Path) -> str:
     """Hash an ONNX file together with the files that hold its external data; without any, as ``sha256_of_file``.
 

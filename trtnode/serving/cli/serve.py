@@ -30,6 +30,15 @@ def _configure_serve(parser: argparse.ArgumentParser) -> None:
         help="a servable.yaml; with MODEL or --model-repository, one without models, for all else",
     )
     what.add_argument("--model-repository", type=pathlib.Path, metavar="DIR", help="a folder of models, as of Triton")
+    parser.add_argument(
+        "--model-control-mode",
+        choices=("none", "explicit"),
+        default="none",
+        help="explicit: load only models that --load-model or requests name, which may load and unload them",
+    )
+    parser.add_argument(
+        "--load-model", action="append", default=[], metavar="N", help="with explicit: load it at the start; * for all"
+    )
     parser.add_argument("--on", choices=("ray",), help="serve FILE on a Ray cluster; default: in this process")
     port = number(0, LAST_PORT, whole=True)
     ports = parser.add_argument_group("ports, instead of those of servable.yaml")

@@ -20,8 +20,6 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
     yield from _missing_files(config.server)
     yield from _shared_port(config.server)
     yield from _unusable_keys(config.trust)
-    if not config.models:
-        yield ("models",), "names no model; give at least one name and path"
     first_with: dict[str, int] = {}
     names = {model.name for model in config.models}
     for index, model in enumerate(config.models):

@@ -7,7 +7,6 @@ import pathlib
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import pydantic
 
@@ -15,16 +14,23 @@ from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.precision.options import Calibration
 from trtnode.partitioner.errors import OptionError
 from trtnode.partitioner.options import made_of
+from trtnode.partitioner.wording import some_of
 from trtnode.serving.config.checks import setting_problems
 from trtnode.serving.config.load import load_config
-from trtnode.serving.config.triton_repository import check_libraries, models_in, step_problem
+from trtnode.serving.config.triton_repository import TritonRepository
 from trtnode.serving.errors import ConfigError, InvalidOptionError, Problem
 from trtnode.serving.schema.model import OPTIONS, ModelConfig
-from trtnode.serving.schema.problems import contrast, field_text, structure_text, written
+from trtnode.serving.schema.problems import contrast, field_text, structure_text
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.schema.yaml_reader import Location
 
 ONE_FILE = "`trtnode serve model.onnx` serves one file without a configuration"
+FOR_ALL = {"engine", "measure", "no_optimize"}
+"""Options of the compilation that may be about all models of a repository."""
+EXPLICIT = "explicit"
+"""The mode in which only those models load that are named."""
+ALL_MODELS = "*"
+"""The name that stands for all models of a repository."""
 _OPTIONS = {"path": "MODEL", "name": "--name", "grpc": "--port", "http": "--http-port"}
 
 
@@ -42,29 +48,24 @@ def config_from(
         InvalidOptionError: An option can't be used, or there is nothing to serve.
     """
     about_model = (*options, *(["name"] if arguments.name is not None else []))
-    if arguments.model is not None:
-        return _beside_models(arguments, _one_model(arguments, options))
     if arguments.model_repository is not None:
-        _refuse(options, "with --model-repository, write it in the model's config.pbtxt")
-        config = _beside_models(arguments, _repository(arguments))
-        check_libraries(arguments.model_repository, config)
-        return config
+        return _repository(arguments, options)
+    if arguments.model_control_mode == EXPLICIT or arguments.load_model:
+        raise InvalidOptionError("--model-control-mode", "is about --model-repository; name one, or leave it out")
+    if arguments.model is not None:
+        config = _one_model(arguments, options)
+        return config if arguments.config is None else _load(arguments, config.models)
     if arguments.config is None:
         raise InvalidOptionError("MODEL", f"is missing; {ONE_FILE}, and --config serves a servable.yaml")
     _refuse(about_model, f"with --config, write it in {arguments.config}")
     return _load(arguments)
 
 
-def _load(arguments: argparse.Namespace, models: Sequence[ModelConfig] = ()) -> ServableConfig:
+def _load(arguments: argparse.Namespace, models: Sequence[ModelConfig] | None = None) -> ServableConfig:
     if arguments.config.suffix == ".onnx":
         raise InvalidOptionError("--config", f"{arguments.config} is a model, and no configuration; {ONE_FILE}")
     overrides: dict[tuple[str, ...], object] = dict(_addresses(arguments))
     return load_config(arguments.config, overrides=overrides, on_ray=arguments.on == "ray", models=models)
-
-
-def _beside_models(arguments: argparse.Namespace, config: ServableConfig) -> ServableConfig:
-    """Return the configuration of models, with all else from ``--config``, if it is given."""
-    return config if arguments.config is None else _load(arguments, config.models)
 
 
 def valid_name(path: pathlib.Path) -> str:
@@ -74,35 +75,38 @@ def valid_name(path: pathlib.Path) -> str:
     return name[:255] or "model"
 
 
-def _repository(arguments: argparse.Namespace) -> ServableConfig:
-    repository = arguments.model_repository
-    value = {"server": _server(arguments), "models": models_in(repository, arguments.name)}
+def _repository(arguments: argparse.Namespace, options: Mapping[str, object]) -> ServableConfig:
+    _refuse(options.keys() - FOR_ALL, "with --model-repository, write it in the model's config.pbtxt")
+    made = made_of(CompileOptions, options)
+    source = TritonRepository(
+        arguments.model_repository, arguments.name, {name: getattr(made, name) for name in options}
+    )
     try:
-        config = ServableConfig.model_validate(value)
+        served = {"server": _server(arguments), "models": ()}
+        config = ServableConfig.model_validate(served) if arguments.config is None else _load(arguments, ())
     except pydantic.ValidationError as error:
-        faults = [(written(fault["loc"]), structure_text(fault) + contrast(fault)) for fault in error.errors()]
-    else:
-        faults = list(setting_problems(config))
-    for place, text in faults:
-        match place:
-            case ("models", int(index), "ensemble" | "interface", *_) if config.models[index].ensemble:
-                raise step_problem(config.models[index], place[2:], text)
-    if faults:
-        raise ConfigError(repository, [Problem(text, _field(value, place)) for place, text in faults])
-    return config
+        faults = [
+            Problem(structure_text(fault) + contrast(fault), field_text(fault["loc"])) for fault in error.errors()
+        ]
+        raise ConfigError(arguments.model_repository, faults) from None
+    named, wanted = arguments.load_model, None
+    if arguments.model_control_mode == EXPLICIT:
+        admin = config.server.admin.model_copy(update={"repository": True})
+        config = config.model_copy(update={"server": config.server.model_copy(update={"admin": admin})})
+        wanted = None if ALL_MODELS in named else named
+    elif named:
+        raise InvalidOptionError("--load-model", "needs --model-control-mode explicit; without it, all models load")
+    models = source.read(wanted, config.server)
+    for name in set(wanted or ()) - {model.name for model in models}:
+        raise InvalidOptionError(
+            "--load-model", f"there is no {name!r} in the repository; it has {some_of(source.names())}"
+        )
+    return config.with_models(models, source)
 
 
 def _refuse(names: Iterable[str], instead: str) -> None:
     for name in names:
         raise InvalidOptionError(f"--{name.replace('_', '-')}", f"is about MODEL; {instead}")
-
-
-def _field(value: Mapping[str, Any], place: Location) -> str:
-    """Write a place with the model's name in it, since a repository has no list of models."""
-    match place:
-        case ("models", int(index), *rest):
-            return ".".join([value["models"][index].name, field_text(tuple(rest))]).rstrip(".")
-    return field_text(place)
 
 
 def _one_model(arguments: argparse.Namespace, given: Mapping[str, object]) -> ServableConfig:

@@ -40,7 +40,7 @@ def load_config(
     overrides: Mapping[tuple[str, ...], object] = types.MappingProxyType({}),
     *,
     on_ray: bool = False,
-    models: Sequence[ModelConfig] = (),
+    models: Sequence[ModelConfig] | None = None,
 ) -> ServableConfig:
     """Read a servable.yaml; relative paths in it become paths relative to its folder.
 
@@ -49,7 +49,7 @@ def load_config(
         environment: The variables that it may name.
         overrides: Values that replace what it says, by place, such as ``("server", "grpc", "port")``.
         on_ray: Whether a Ray cluster is to serve it.
-        models: The models, if they come from elsewhere: the file may have none then.
+        models: The models, if they come from elsewhere: the file has none then.
 
     Raises:
         ConfigError: The file can't be used. The error names all problems of the first stage that finds any: reading,
@@ -57,7 +57,7 @@ def load_config(
     """
     tree = _read_tree(path, environment)
     _drop_gone_keys(tree, path)
-    if models:
+    if models is not None:
         if ("models",) in tree.lines:
             problem = "names models, and so does the command; leave them out here, or name none there"
             raise ConfigError(path, [problem_at(tree, ("models",), problem)])
@@ -73,6 +73,8 @@ def load_config(
             for name, tensor in getattr(model.interface, side, {}).items():
                 tensor.stands_at(f"{path}:{problem_at(tree, ('models', number, 'interface', side, name), '').line}")
     faults = [*setting_problems(config), *(cluster_problems if on_ray else scaling_problems)(config)]
+    if not config.models and models is None:
+        faults.insert(0, (("models",), "names no model; give at least one name and path"))
     problems = [problem_at(tree, place, text) for place, text in faults]
     if problems:
         raise ConfigError(path, problems)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trtnode.engines.compile.opening import load_checked
 from trtnode.engines.inputs.sequences import read_states
+from trtnode.engines.inputs.signature import Signature
 from trtnode.engines.runtime.executor import Executable
-from trtnode.partitioner.graph.view import TensorSpec
-from trtnode.serving.errors import InterfaceError
+from trtnode.engines.runtime.plan_loading import signature_of
+from trtnode.partitioner.errors import PartitionError
+from trtnode.partitioner.graph.view import Graph, TensorSpec
+from trtnode.serving.errors import InterfaceError, ServingError
 from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.executables.stateful import StatefulExecutable
 from trtnode.serving.protocol.wire_signature import WireSignature, WireTensor
 from trtnode.serving.schema.model import ModelConfig, TensorConfig
 from trtnode.serving.triton.conversion import triton_config
+from trtnode.serving.triton.wire import as_clients_see
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +44,29 @@ def keeping_state(config: ModelConfig, executable: ServedExecutable) -> ServedEx
     return StatefulExecutable(executable, shown)
 
 
-def served_signature(config: ModelConfig, executable: ServedExecutable) -> WireSignature:
+def file_problem(config: ModelConfig) -> str:
+    """Return what is wrong with the file of a model, or contradicts its configuration, before anything is built of it.
+
+    It is empty where nothing is, and of files that aren't served as they are: those of a pipeline, variants, and
+    models whose state the server keeps.
+    """
+    if config.has_pipeline or config.variants or config.state is not None:
+        return ""
+    try:
+        signature = served_signature(config, signature_of(Graph.of(load_checked(config.path))))
+        as_clients_see(signature, triton_config(config), folder_of(config))
+    except (PartitionError, ServingError) as error:
+        return str(error)
+    return ""
+
+
+def folder_of(config: ModelConfig) -> pathlib.Path:
+    """Return the folder of a model, whose path is that of its file: it may hold version folders."""
+    folder = config.path.parent
+    return folder.parent if folder.name.isdecimal() else folder
+
+
+def served_signature(config: ModelConfig, executable: ServedExecutable | Signature) -> WireSignature:
     """Return a model's inputs and outputs as its configuration has them.
 
     A dimension that one side leaves open is that of the other, as in Triton. Tensors that the configuration leaves out

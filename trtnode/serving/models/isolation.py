@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from trtnode.engines.artifact.cache import EngineCache, engine_key
-from trtnode.engines.artifact.files import sha256_of_file, write_model
+from trtnode.engines.artifact.files import sha256_of_file, sha256_of_unchanged, write_model
 from trtnode.engines.artifact.temporary_folder import TemporaryFolder
 from trtnode.engines.backends.build_environment import machine_parts
 from trtnode.engines.backends.names import NATIVE
@@ -37,7 +37,7 @@ from trtnode.engines.tuning.decision import Confidence, is_provisional
 from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.model.mapped_weights import map_file
 from trtnode.serving.errors import ModelLimitError, ServingError
-from trtnode.serving.models.interface_check import declared_sizes
+from trtnode.serving.models.interface_check import declared_sizes, file_problem
 from trtnode.serving.models.isolated_runs import IsolatedRuns
 from trtnode.serving.models.pipelines import chain_model
 from trtnode.serving.models.warmup import try_once
@@ -146,6 +146,18 @@ class IsolatedLoading:
                 config=config, options=options, cache=self._cache, known=known, in_background=is_in_background()
             )
             return self._open_kept(job) or self._load_new(key, job)
+
+    def problem(self, config: ModelConfig, threads: int | None) -> str:
+        """Return what is wrong with the file of a model, in a process apart; empty of one that was loaded before.
+
+        What that process doesn't survive is left to the load.
+        """
+        key = key_of_loaded(config, self._limits, threads)
+        if key is not None and self._cache.recall(key, lambda record: record) is not None:
+            return ""
+        with contextlib.suppress(EngineError), self._workers.lent() as worker:
+            return worker.call(file_problem, self._timeout_s, config)
+        return ""
 
     def _known(self, key: str, model: pathlib.Path, holding: contextlib.ExitStack) -> ReadFile | None:
         """Return a file that was loaded before, with the same data beside it; None for any other.
@@ -299,7 +311,7 @@ class _Cancellation:
 def key_of_loaded(config: ModelConfig, limits: LimitsConfig, threads: int | None) -> str | None:
     """Return the key under which the cache remembers a file that was loaded; None where it can't be read."""
     try:
-        digest = sha256_of_file(config.path)
+        digest = sha256_of_unchanged(config.path)
     except OSError:
         return None
     settings = repr([(name, value) for name, value in config if name not in UNRELATED_KEYS])

@@ -24,7 +24,7 @@ from trtnode.serving.executables.interface import Run, ServedExecutable
 from trtnode.serving.executables.stateful import StatefulExecutable
 from trtnode.serving.executables.tiled import TiledExecutable
 from trtnode.serving.models.image_decoder import ImageDecoder
-from trtnode.serving.models.interface_check import keeping_state, log_unlisted, served_signature
+from trtnode.serving.models.interface_check import folder_of, keeping_state, log_unlisted, served_signature
 from trtnode.serving.models.pipelines import image_decoders
 from trtnode.serving.models.warmup import warm_lengths, warm_up
 from trtnode.serving.protocol.request_cache import RequestCache
@@ -159,9 +159,7 @@ class ModelOpener:
         executable = keeping_state(config, executable)
         states = executable.states if isinstance(executable, StatefulExecutable) else None
         signature = served_signature(config, executable)
-        folder = config.path.parent
-        folder = folder.parent if folder.name.isdecimal() else folder
-        seen = as_clients_see(signature, triton_config(config), folder)
+        seen = as_clients_see(signature, triton_config(config), folder_of(config))
         if config.interface is None:
             log_unlisted(signature, executable.inputs, executable.outputs)
         images = image_decoders(config, executable.inputs[0].name) if config.preprocess and executable.inputs else {}

@@ -23,7 +23,7 @@ from trtnode.serving.executables.tiled import TiledExecutable
 from trtnode.serving.executables.variants import Variant, check_interfaces, choose, measure
 from trtnode.serving.models.isolation import MIB, IsolatedLoading, half_of_memory_mb
 from trtnode.serving.models.pipelines import tiles_of
-from trtnode.serving.models.servable import Loader
+from trtnode.serving.models.servable import CheckingLoader, Loader
 from trtnode.serving.models.warmup import measuring_feeds
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.server import ServableConfig
@@ -49,7 +49,10 @@ def engine_loader(config: ServableConfig) -> Loader:
         with custom_operators((*config.server.custom_op_libraries, *model.options.custom_op_libraries)):
             return _best_variant(model, load_file, cache) if model.variants else load_file(model)
 
-    return load
+    def problem(model: ModelConfig) -> str:
+        return loading.problem(model, model.threads or usual_threads)
+
+    return CheckingLoader(load, problem)
 
 
 def _in_tiles(model: ModelConfig, executable: Executable) -> ServedExecutable:

@@ -9,14 +9,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from trtnode.engines.process_memory import give_back_free_pages
-from trtnode.serving.errors import InvalidRequestError, ModelChangeError, NotFoundError, UnavailableError
+from trtnode.partitioner.wording import some_of
+from trtnode.serving.errors import ConfigError, InvalidRequestError, ModelChangeError, NotFoundError, UnavailableError
 from trtnode.serving.models.isolation import loads_at_a_time
 from trtnode.serving.models.overrides import Override, added_model, read_override
-from trtnode.serving.models.servable import Loader, Servable
+from trtnode.serving.models.servable import CheckingLoader, Loader, Servable
 from trtnode.serving.models.served_model import ServedModel
 from trtnode.serving.models.watcher import Watcher
 from trtnode.serving.schema.model import ModelConfig
-from trtnode.serving.schema.server import ServerConfig
+from trtnode.serving.schema.server import ModelSource, ServerConfig
 from trtnode.serving.sequences.table import SequenceTable
 from trtnode.serving.telemetry.metrics import Metrics
 from trtnode.serving.threads.background import in_background
@@ -87,9 +88,12 @@ class ModelRepository:
         loader: Loader,
         metrics: Metrics,
         server: ServerConfig | None = None,
+        source: ModelSource | None = None,
     ) -> None:
         server = server or ServerConfig()
         self._is_native_first = server.startup == "native"
+        self._server = server
+        self._source = source
         self._loader = loader
         self._metrics = metrics
         self._on_change: Callable[[], None] = lambda: None
@@ -99,7 +103,7 @@ class ModelRepository:
         self._message_bytes = server.grpc.max_message_mb << 20
         self._models = {model.name: self._served(model) for model in models}
         self._configured = frozenset(self._models)
-        self._watcher = Watcher(self._models.values(), self._follow_files)
+        self._watcher = Watcher(self._watched, self._follow_files)
         self._starting: threading.Thread | None = None
         self._closing = threading.Event()
         self._turns = Turns(loads_at_a_time(server.limits))
@@ -169,10 +173,9 @@ class ModelRepository:
         """Return whether every required model has a version that is ready."""
         return all(model.ready for model in self._models.values() if model.required)
 
-    def failed(self) -> ServedModel | None:
-        """A required model of which no version could be loaded, if there is one."""
-        broken = (model for model in self._models.values() if model.required and not model.ready)
-        return next((model for model in broken if model.failure), None)
+    def failed(self) -> list[ServedModel]:
+        """Return the required models of which no version could be loaded."""
+        return [one for one in self._models.values() if one.required and not one.ready and one.failure]
 
     def load(self, name: str, settings: str | None, contents: Mapping[str, bytes]) -> None:
         """Load a model anew and let it take the place of what is loaded; wait for the end.
@@ -189,16 +192,42 @@ class ModelRepository:
             ModelChangeError: There is no such model and no file of it, or it can't be loaded.
             UnavailableError: The server is stopping.
         """
-        if name not in self._configured and not contents:
+        described = self._described(name)
+        if name not in (self._configured | described.keys()) and not contents:
             raise ModelChangeError(name, self._no_model(name))
-        config = self._models[name].config if name in self._models else added_model(name)
+        before = self._models[name].config if name in self._models else added_model(name)
+        config = described.pop(name, before)
         override = None if settings is None else read_override(config, settings, contents)
-        if name in self._configured:
-            source = self._with_members(override or Override(config))
-            self._with_turn(name, functools.partial(self._models[name].load, source))
+        for member in described.values():
+            if member.name not in self._models or self._models[member.name].unloaded:
+                self._load_described(Override(member))
+        if config is not before or name in self._configured:
+            self._load_described(override or Override(config), config)
             self._update_ensembles(name)
         elif override is not None:
             self._with_turn(name, functools.partial(self._load_added, override))
+
+    def not_loaded(self) -> list[str]:
+        """Return the models that could be loaded, and never were."""
+        return [name for name in (self._source.names() if self._source else ()) if name not in self._models]
+
+    def _described(self, name: str) -> dict[str, ModelConfig]:
+        """Return a model as its own files describe it now, with those that it runs; nothing where there are none."""
+        try:
+            found = () if self._source is None else self._source.read([name], self._server)
+        except ConfigError as error:
+            raise ModelChangeError(name, str(error)) from None
+        described = {one.name: one for one in found}
+        return described if name in described else {}
+
+    def _load_described(self, source: Override, config: ModelConfig | None = None) -> None:
+        """Load a model from its place on disk, and keep how it is described there; one may be new."""
+        name = source.config.name
+        source = self._with_members(source)
+        load = self._load_added if name not in self._models else self._models[name].load
+        self._with_turn(name, functools.partial(load, source))
+        self._models[name].config = config or source.config
+        self._configured |= {name}
 
     def _with_members(self, source: Override) -> Override:
         """Return the source of a model; of an ensemble, its models are as they are served now."""
@@ -221,6 +250,9 @@ class ModelRepository:
         self._with_turn(name, change)
         self._update_ensembles(name)
 
+    def _watched(self) -> list[ServedModel]:
+        return [model for name, model in self._models.items() if name in self._configured]
+
     def _served(self, config: ModelConfig) -> ServedModel:
         return ServedModel(config, self._loader, self._metrics, self._changed, self._message_bytes)
 
@@ -231,7 +263,7 @@ class ModelRepository:
             self._models[name].load(override)
             return
         with self._adding:
-            if len(self._models) - len(self._configured) >= MOST_ADDED:
+            if override.files and len(self._models) - len(self._configured) >= MOST_ADDED:
                 raise ModelChangeError(name, f"{MOST_ADDED} models that servable.yaml doesn't have are the most")
             model = self._served(override.config)
             self._models = {**self._models, name: model}
@@ -263,7 +295,17 @@ class ModelRepository:
         give_back_free_pages()
         return all(closed)
 
+    def _find_faults(self) -> None:
+        """Let all models fail at once whose files can't be served. The load of a single model tells of its own."""
+        required = [model for model in self._models.values() if model.required]
+        if isinstance(self._loader, CheckingLoader) and len(required) > 1:
+            for model in required:
+                model.check_files(self._loader.problem)
+            if self.failed():
+                self._changed()
+
     def _load_all(self) -> None:
+        self._find_faults()
         models = sorted(self._models.values(), key=ServedModel.size)
         early = [model for model in models if self._is_native_first and _builds(model)]
         at_once = [model for model in models if model not in early]
@@ -287,7 +329,7 @@ class ModelRepository:
 
     def _load_in_turn(self, model: ServedModel, load: Callable[[], None]) -> None:
         try:
-            if not self._closing.is_set() and self.failed() is None:
+            if not (self._closing.is_set() or self.failed()):
                 load()
         finally:
             self._turns.end(model.config.name)
@@ -316,9 +358,7 @@ class ModelRepository:
             self._table = table
 
     def _no_model(self, name: str) -> str:
-        return (
-            f"Request for unknown model: {name[:255]!r} is not found; this server has {', '.join(sorted(self._models))}"
-        )
+        return f"Request for unknown model: {name[:255]!r} is not found; this server has {some_of(self._models)}"
 
 
 def _builds(model: ServedModel) -> bool:

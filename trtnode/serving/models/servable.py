@@ -34,6 +34,23 @@ Loader = Callable[[ModelConfig], ServedExecutable]
 """Makes a model ready to run; its errors say what the user can do."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class CheckingLoader:
+    """A loader that can also look at a file before anything is built of it.
+
+    Attributes:
+        load: Loads.
+        problem: Returns what is wrong with the file of a model; empty if nothing is known to be.
+    """
+
+    load: Loader
+    problem: Callable[[ModelConfig], str]
+
+    def __call__(self, config: ModelConfig) -> ServedExecutable:
+        """Load a model."""
+        return self.load(config)
+
+
 class State(enum.StrEnum):
     """The state of a servable, in the protocol's words."""
 

@@ -86,6 +86,14 @@ class ServedModel:
         """Return what can be said about each version that is, or was, loaded, in rising order."""
         return [servable for _, servable in sorted({**self._former, **self.versions}.items())]
 
+    def check_files(self, problem: Callable[[ModelConfig], str]) -> None:
+        """Note what is wrong with the files that are about to be loaded."""
+        for number, file in self._wanted().items():
+            reason = problem(self._at(file))
+            if reason:
+                self.versions[number].fail(reason)
+                self.failure = self.failure or reason
+
     def load_natively(self) -> None:
         """Load what is configured without engines, to answer until ``load`` has built them."""
         unloads = self._unloads

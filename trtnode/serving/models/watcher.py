@@ -28,14 +28,16 @@ twice as long, by the process, so that several servers of one machine don't meas
 class Watcher:
     """Looks at the models in a thread of its own, and has each model updated in another."""
 
-    def __init__(self, models: Iterable[ServedModel], change: Callable[[str, Callable[[], None]], None]) -> None:
+    def __init__(
+        self, models: Callable[[], Iterable[ServedModel]], change: Callable[[str, Callable[[], None]], None]
+    ) -> None:
         """Look at nothing yet.
 
         Args:
-            models: Those that are configured.
+            models: Returns those that are described on disk.
             change: Calls what changes a model of this name, once that may be.
         """
-        self._models = tuple(models)
+        self._models = models
         self._change = change
         self._pauses: dict[str, tuple[float, float]] = {}
         self._seen: dict[str, Mapping[int, VersionFile]] = {}
@@ -43,9 +45,8 @@ class Watcher:
         self._closing = threading.Event()
 
     def start(self) -> None:
-        """Begin to look, if there is anything to look at."""
-        if self._models:
-            threading.Thread(target=self._follow, name="watch-models", daemon=True).start()
+        """Begin to look."""
+        threading.Thread(target=self._follow, name="watch-models", daemon=True).start()
 
     def close(self) -> None:
         """Stop looking."""
@@ -53,7 +54,7 @@ class Watcher:
 
     def _follow(self) -> None:
         while not self._closing.wait(POLL_S):
-            for model in self._models:
+            for model in self._models():
                 try:
                     if model.config.watch or model.awaits_files:
                         self._look(model)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Collection, Sequence
+from typing import Annotated, Literal, Protocol
 
 import pydantic
 from pydantic import Field
@@ -182,6 +183,24 @@ class TrustConfig(Section):
     """The backends whose engines run without a signature as well; null for openvino, or for none if there are keys."""
 
 
+class ModelSource(Protocol):
+    """A place that describes models in files of its own. They are read anew when a model is to be loaded."""
+
+    def names(self) -> list[str]:
+        """Return the models that are there now."""
+
+    def read(self, wanted: Collection[str] | None, server: ServerConfig) -> Sequence[ModelConfig]:
+        """Return models as they are described now, with those that ensembles among them run.
+
+        Args:
+            wanted: Their names; None for all.
+            server: The server that they are for.
+
+        Raises:
+            ConfigError: A file can't be used. It has the faults of all files.
+        """
+
+
 class ServableConfig(Section):
     """Configuration of `trtnode serve`."""
 
@@ -193,6 +212,19 @@ class ServableConfig(Section):
     """The keys of engines that may run."""
     models: ListOf[ModelConfig] = Field(json_schema_extra={"minItems": 1})
     """The models to serve."""
+
+    _source: ModelSource | None = pydantic.PrivateAttr(None)
+
+    def with_models(self, models: Sequence[ModelConfig], source: ModelSource) -> ServableConfig:
+        """Return a configuration that serves models of a source, and loads further ones from there."""
+        config = self.model_copy(update={"models": tuple(models)})
+        config._source = source
+        return config
+
+    @property
+    def source(self) -> ModelSource | None:
+        """The place that models are read anew from; None where their section says all."""
+        return self._source
 
     @pydantic.field_validator("models")
     @classmethod

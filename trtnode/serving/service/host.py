@@ -53,7 +53,7 @@ class ModelHost:
             ConfigError: The tokens file can't be used.
         """
         self.metrics = Metrics()
-        self._repository = ModelRepository(config.models, loader, self.metrics, config.server)
+        self._repository = ModelRepository(config.models, loader, self.metrics, config.server, config.source)
         self.cores = PortCores(config.server.grpc.cores, place)
         self.pools = ThreadPools(self._repository.instances(), config.server.limits.max_requests, self.cores)
         self.service = InferenceService(self._repository, self.metrics, config.server, self.pools.inference)
@@ -76,9 +76,9 @@ class ModelHost:
         self._repository.start(changed)
 
     def failure(self) -> ModelLoadFailedError | None:
-        """Return which required model couldn't be loaded, if there is one."""
+        """Return which required models couldn't be loaded, if there are some."""
         failed = self._repository.failed()
-        return ModelLoadFailedError(failed.config.name, failed.failure) if failed is not None else None
+        return ModelLoadFailedError({one.config.name: one.failure for one in failed}) if failed else None
 
     def update_readiness(self) -> bool:
         """Call ``show_ready`` if the server became ready, or isn't any more; return whether it is ready."""

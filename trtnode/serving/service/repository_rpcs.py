@@ -21,11 +21,9 @@ def repository_fields(repository: ModelRepository) -> dict[str, Callable[[Any], 
     def index(request: Any) -> Mapping[str, Any]:
         _check_repository(request.repository_name)
         known = (one for one in repository.known() if one.is_ready or not request.ready)
-        return {
-            "models": [
-                {"name": one.name, "version": one.version, "state": one.state, "reason": one.reason} for one in known
-            ]
-        }
+        models = [{"name": one.name, "version": one.version, "state": one.state, "reason": one.reason} for one in known]
+        others = [] if request.ready else repository.not_loaded()
+        return {"models": [*models, *({"name": name} for name in others)]}
 
     def load(request: Any) -> Mapping[str, Any]:
         _check_repository(request.repository_name)

@@ -8,6 +8,7 @@ answer. A replacement opens them once its models are loaded and it has replayed 
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import functools
 import logging
@@ -25,7 +26,7 @@ from trtnode.serving.errors import ServingError
 from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.grpc.server import GrpcServer
 from trtnode.serving.models.loader import engine_loader
-from trtnode.serving.models.servable import Loader, State
+from trtnode.serving.models.servable import CheckingLoader, Loader, State
 from trtnode.serving.pages.status_page import server_facts
 from trtnode.serving.rest.app import HttpApp
 from trtnode.serving.rest.server import HttpServer
@@ -165,4 +166,4 @@ def in_turn(load: Loader, lock_file: int) -> Loader:
             finally:
                 fcntl.lockf(lock_file, fcntl.LOCK_UN)
 
-    return load_in_turn
+    return dataclasses.replace(load, load=load_in_turn) if isinstance(load, CheckingLoader) else load_in_turn
