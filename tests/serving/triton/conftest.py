@@ -48,6 +48,7 @@ CONFIGS = {
         parameters { key: "note" value { string_value: "kept" } }
     """,
     "text": "",
+    "one_text": 'input [ { name: "t" data_type: TYPE_STRING dims: [ 1 ] } ]',
     "plain": None,
     "never": 'input [ { name: "a" data_type: TYPE_INT32 dims: [ -1 ] } ]',
     "optional": 'input [ { name: "k" },\n { name: "a" optional: true } ]',
@@ -73,6 +74,7 @@ POOLS = """(float[n, c, h, w] x) => (float[n, c, 1, 1] mean, float[n, c, 1, 1] l
 GRAPHS = {
     "images": POOLS,
     "flat": POOLS,
+    "one_text": "(string[n] t) => (string[n] u) { u = Identity(t) }",
     "text": "(string[n] t) => (string[n] u) { u = Identity(t) }",
     "numbers": "(int64[n] i) => (int64[n] j) { j = Neg(i) }",
     "batched": "(float[n, 2] x) => (float[n, 2] y) { y = Neg(x) }",

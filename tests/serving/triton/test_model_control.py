@@ -127,6 +127,20 @@ def test_a_model_that_no_folder_has_is_an_error(serve: Serve, adders: Adders) ->
         config_of(adders.folder, "--load-model", "one")
 
 
+def test_an_accelerator_that_is_missing_here_may_be_taken_out_or_overruled(serve: Serve, adders: Adders) -> None:
+    adders.write("one/1/model.onnx", 1)
+    (adders.folder / "one" / "config.pbtxt").write_text(
+        'optimization { execution_accelerators { gpu_execution_accelerator { name: "tensorrt" } } }'
+    )
+
+    refused = serve(adders.folder, "--engine", "tensorrt", wait=False).server
+    assert not refused.wait_ready(READY_S)
+    assert "Or take optimization.execution_accelerators out of its config.pbtxt: engines of this machine" in str(
+        refused.failure
+    )
+    assert adders.ask(serve(adders.folder).client, model="one") == 1  # with --engine native
+
+
 def test_a_start_names_the_faults_of_all_configurations(adders: Adders) -> None:
     faults = {
         "python": 'backend: "python"',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
@@ -13,6 +14,8 @@ from tritonclient.utils import shared_memory
 from tests.serving.conftest import Eventually, Running, given, refusal
 from tests.serving.rest.conftest import LENGTH, call
 from tests.serving.triton.conftest import UNSERVABLE
+from trtnode.protos import ModelInferRequest
+from trtnode.serving.service.rpc_table import SERVICE_NAME
 
 IMAGE = np.arange(2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 3, 4, 4)
 
@@ -164,7 +167,7 @@ def raw(served: Running, model: str, body: bytes) -> tuple[int, dict[str, str], 
         ("numbers", np.array([1, 2, 3], np.int64).tobytes(), [3], np.array([-1, -2, -3], np.int64).tobytes()),
         ("batched", np.array([1, 2], np.float32).tobytes(), [1, 2], np.array([-1, -2], np.float32).tobytes()),
         ("adder", np.array([1, 2], np.float32).tobytes(), [2], np.array([2, 3], np.float32).tobytes()),
-        ("text", b"a text", [1], b"\x06\0\0\0a text"),
+        ("one_text", b"a text", [1], b"\x06\0\0\0a text"),
     ],
 )
 def test_a_body_may_be_the_data_of_the_only_input(
@@ -184,6 +187,7 @@ def test_a_body_may_be_the_data_of_the_only_input(
         ("batched", bytes(4), "but shape [1, 2] of type FP32 takes 8"),
         ("adder", bytes(6), "has 6 bytes of data, but shape [1] of type FP32 takes 4"),
         ("numbers", b"", "the body is no inference request"),
+        ("text", b"a text", "has shape [-1]; a body without JSON is one element of BYTES, for shape [1] in dims"),
     ],
 )
 def test_data_of_another_size_is_refused(model: str, body: bytes, sentence: str, served: Running) -> None:
@@ -261,3 +265,50 @@ def test_an_answer_has_no_parameters_that_its_model_did_not_set(served: Running)
 
     assert dict(answer.get_response().parameters) == {}
     assert answer.get_response().id == "7"
+
+
+@pytest.mark.parametrize("depth", [3, 200, 500])
+def test_data_may_be_nested_as_deep_as_triton_reads_it(depth: int, served: Running) -> None:
+    nested = "[" * depth + "1, 2, 3" + "]" * depth
+    beside = f'"note": {nested}, "inputs": [{{"name": "i", "shape": [3], "datatype": "INT64", "data": {nested}}}]'
+
+    status, _, content = call(served, "/v2/models/numbers/infer", f"{{{beside}}}".encode())
+
+    assert (status, json.loads(content).get("outputs", [{}])[0].get("data")) == (200, [-1, -2, -3]), content
+
+
+@pytest.mark.parametrize("count", [4, 2**31])
+def test_more_classes_than_there_are_give_all_with_their_labels(
+    count: int, served: Running, web: triton_http.InferenceServerClient
+) -> None:
+    over_grpc = [triton.InferRequestedOutput("mean", class_count=count)]
+    over_http = [triton_http.InferRequestedOutput("mean", class_count=count)]
+
+    answers = [
+        served.client.infer("images", [given("x", IMAGE)], outputs=over_grpc).as_numpy("mean"),
+        web.infer("images", [in_http("x", IMAGE, "FP32")], outputs=over_http).as_numpy("mean"),
+    ]
+
+    assert [answer.shape for answer in answers] == [(2, 3), (2, 3)]
+    assert [answer[0, 2] for answer in answers] == [b"7.500000:0:red"] * 2
+
+
+def test_a_long_message_of_many_strings_is_refused_with_the_number_there_may_be(served: Running) -> None:
+    strings = [b"ab"] * 40_000
+    request = ModelInferRequest(model_name="text")
+    request.inputs.add(name="t", datatype="BYTES", shape=[len(strings)]).contents.bytes_contents.extend(strings)
+    with grpc.insecure_channel(served.address) as channel:
+        infer = channel.unary_unary(f"/{SERVICE_NAME}/ModelInfer")
+        with pytest.raises(
+            grpc.RpcError, match="of more than 16384 fields, such as elements of bytes_contents"
+        ) as refused:
+            infer(request.SerializeToString())
+
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_an_unknown_model_is_told_with_ten_names_at_most(served: Running) -> None:
+    text = refusal(lambda: served.client.infer("nobody", [given("x", IMAGE)]))[1]
+
+    assert "is not found; this server has adder, batched, flat, images, " in text
+    assert text.endswith("and 3 more")

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from trtnode.serving.errors import ServingError, UnreadableMessageError
 from trtnode.serving.protocol.packing import is_packed, unpack
-from trtnode.serving.protocol.wire_format import LONG_BYTES, cut_field, is_bounded, layout_of
+from trtnode.serving.protocol.wire_format import LONG_BYTES, MOST_PARTS, cut_field, is_bounded, layout_of
 from trtnode.serving.security.authorization import Authorizer
 from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.call import Call
@@ -91,7 +91,7 @@ class Rpc:
             message, call.raw = cut_field(message, self._raw_field)
         request = self._parse(message)
         if request is UNREADABLE:
-            call.fail(*status_of(UnreadableMessageError(self.name), self.name))
+            call.fail(*status_of(UnreadableMessageError(self.name, MOST_PARTS), self.name))
             return
         call.request = request
         if self._authorizer is not None:

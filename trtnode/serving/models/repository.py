@@ -105,6 +105,7 @@ class ModelRepository:
         self._configured = frozenset(self._models)
         self._watcher = Watcher(self._watched, self._follow_files)
         self._starting: threading.Thread | None = None
+        self._is_checking = False
         self._closing = threading.Event()
         self._turns = Turns(loads_at_a_time(server.limits))
         self._adding = threading.Lock()
@@ -174,8 +175,12 @@ class ModelRepository:
         return all(model.ready for model in self._models.values() if model.required)
 
     def failed(self) -> list[ServedModel]:
-        """Return the required models of which no version could be loaded."""
-        return [one for one in self._models.values() if one.required and not one.ready and one.failure]
+        """Return the required models of which no version could be loaded, once all files have been looked at."""
+        return (
+            []
+            if self._is_checking
+            else [one for one in self._models.values() if one.required and not one.ready and one.failure]
+        )
 
     def load(self, name: str, settings: str | None, contents: Mapping[str, bytes]) -> None:
         """Load a model anew and let it take the place of what is loaded; wait for the end.
@@ -299,8 +304,10 @@ class ModelRepository:
         """Let all models fail at once whose files can't be served. The load of a single model tells of its own."""
         required = [model for model in self._models.values() if model.required]
         if isinstance(self._loader, CheckingLoader) and len(required) > 1:
+            self._is_checking = True
             for model in required:
                 model.check_files(self._loader.problem)
+            self._is_checking = False
             if self.failed():
                 self._changed()
 

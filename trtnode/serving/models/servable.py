@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trtnode.engines.backends.names import NATIVE
-from trtnode.engines.errors import EngineError
+from trtnode.engines.errors import BackendMissingError, EngineError
 from trtnode.engines.model_facts import UNCOMPILED, ModelFacts
 from trtnode.engines.process_memory import resident_bytes
 from trtnode.partitioner.errors import PartitionError
@@ -26,6 +26,7 @@ from trtnode.serving.schema.model import OPTIONS, BatchingConfig, ModelConfig
 from trtnode.serving.telemetry.request_stats import ModelCounts
 from trtnode.serving.text.sentence_folder import as_folder_says
 from trtnode.serving.threads.inline_policy import InlinePolicy
+from trtnode.serving.triton.conversion import accelerator_of, triton_config
 from trtnode.serving.triton.keys import ENSEMBLE
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,11 @@ class CheckingLoader:
     def __call__(self, config: ModelConfig) -> ServedExecutable:
         """Load a model."""
         return self.load(config)
+
+
+OR_NO_ACCELERATOR = (
+    "Or take optimization.execution_accelerators out of its config.pbtxt: engines of this machine are used then."
+)
 
 
 class State(enum.StrEnum):
@@ -232,7 +238,8 @@ class Servable:
             self.facts = executable.facts
             self.counts.describe(executable.facts, max(0, _resident_bytes() - before))
         except (EngineError, PartitionError, ServingError) as error:
-            self.fail(str(error))
+            names_engine = isinstance(error, BackendMissingError) and accelerator_of(triton_config(self._config))
+            self.fail(f"{error} {OR_NO_ACCELERATOR}" if names_engine else str(error))
             return
         except Exception as error:
             logger.exception("Model %r failed to load", self.name)

@@ -6,6 +6,7 @@ as Python's JSON and Triton's have them.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -35,9 +36,6 @@ from trtnode.serving.rest.body import check_json
 from trtnode.serving.rest.json_messages import infer_parameters
 
 BINARY_SIZE = "binary_data_size"
-SPARE_DEPTH = 2
-"""Lists around data beyond those of its shape; clients wrap single values."""
-
 
 Parameters = dict[str, bool | int | float | str | None]
 """A null is the same as no such parameter, as for all that may be left out."""
@@ -92,11 +90,23 @@ def parse_request(text: bytes, signature: WireSignature) -> RestRequest:
     """
     check_json(text, signature.row_elements)
     try:
-        return RestRequest.model_validate_json(text)
+        return _read(text)
     except pydantic.ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         problem = ": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"])))
         raise InvalidRequestError(f"the body is no inference request: {problem}") from None
+
+
+def _read(text: bytes) -> RestRequest:
+    """Read a request. What is nested deeper than pydantic reads takes Python's parser, which is slower."""
+    try:
+        return RestRequest.model_validate_json(text)
+    except pydantic.ValidationError as error:
+        if "recursion limit" not in str(error):
+            raise
+        with contextlib.suppress(ValueError, RecursionError):
+            return RestRequest.model_validate(json.loads(text))
+        raise
 
 
 def raw_request(binary: memoryview, signature: WireSignature, *, is_batched: bool) -> tuple[RestRequest, memoryview]:
@@ -106,20 +116,24 @@ def raw_request(binary: memoryview, signature: WireSignature, *, is_batched: boo
     its length before it, which it gets here. The outputs come raw as well.
 
     Raises:
-        InvalidRequestError: The model has several inputs, or the size doesn't give a shape.
+        InvalidRequestError: The model has several inputs, the size gives no shape, or BYTES have another one than [1].
     """
     if len(signature.required) != 1:
         raise InvalidRequestError(
             f"a body without JSON is the data of one input, but model {signature.model!r} has {len(signature.required)}"
         )
     (tensor,) = (signature.inputs[name] for name in signature.required)
-    if tensor.datatype.numpy.hasobject:
-        binary, elements = memoryview(struct.pack("<I", len(binary)) + binary), 1
-    else:
-        elements = len(binary) // tensor.datatype.numpy.itemsize
     declared = list(tensor.shape if tensor.shape is not None else (-1,))
     if is_batched:
         declared[0] = 1
+    if not tensor.datatype.numpy.hasobject:
+        elements = len(binary) // tensor.datatype.numpy.itemsize
+    elif set(declared) <= {1}:
+        binary, elements = memoryview(struct.pack("<I", len(binary)) + binary), 1
+    else:
+        raise InvalidRequestError(
+            f"{tensor.label} has shape {declared}; a body without JSON is one element of BYTES, for shape [1] in dims"
+        )
     known = math.prod(size for size in declared if size != -1)
     if declared.count(-1) > 1 or (-1 in declared and (known == 0 or elements % known)):
         raise InvalidRequestError(
@@ -275,7 +289,7 @@ def _from_json(tensor: WireTensor, shape: tuple[int, ...], data: list[Any]) -> n
     if datatype.contents is None or datatype is IMAGES:
         kind = "holds images" if datatype is IMAGES else f"has type {datatype.name}"
         raise InvalidRequestError(f"{tensor.label} {kind}, which JSON can't carry; send it raw")
-    flat, kinds = _flattened(tensor, len(shape), data)
+    flat, kinds = _flattened(data)
     if not kinds <= _JSON_KINDS[datatype.numpy.kind]:
         found = ", ".join(sorted(json.dumps(kind.__name__) for kind in kinds))
         raise InvalidRequestError(f"{tensor.label} of type {datatype.name} has elements of these types: {found}")
@@ -287,18 +301,10 @@ def _from_json(tensor: WireTensor, shape: tuple[int, ...], data: list[Any]) -> n
     return shaped(tensor, _numbers(tensor, flat), shape)
 
 
-def _flattened(tensor: WireTensor, rank: int, data: list[Any]) -> tuple[list[Any], set[type]]:
-    """Return the elements of lists in lists, and their types.
-
-    Raises:
-        InvalidRequestError: They are nested deeper than a tensor of that rank is, and than some clients do.
-    """
+def _flattened(data: list[Any]) -> tuple[list[Any], set[type]]:
+    """Return the elements of lists in lists, however deep, as Triton does, and their types."""
     kinds = set(map(type, data))
-    depth = 1
     while kinds == {list}:
-        depth += 1
-        if depth > rank + SPARE_DEPTH:
-            raise InvalidRequestError(f"{tensor.label} has data nested deeper than its shape, which has rank {rank}")
         data = list(itertools.chain.from_iterable(data))
         kinds = set(map(type, data))
     return data, kinds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pydantic
@@ -196,7 +196,7 @@ def _warmup(config: TritonConfig) -> Mapping[str, object]:
 
 
 def _engine(config: TritonConfig) -> Mapping[str, object]:
-    accelerator = next(_accelerators(config), None)
+    accelerator = accelerator_of(config)
     if accelerator is None:
         return {"engine": "openvino"} if config.backend == "openvino" else {}
     return {
@@ -205,7 +205,7 @@ def _engine(config: TritonConfig) -> Mapping[str, object]:
     }
 
 
-def _accelerators(config: TritonConfig) -> Iterator[Any]:
+def accelerator_of(config: TritonConfig) -> Any:
+    """Return the section of a configuration that names an engine; None where it names none."""
     accelerators = config.optimization.execution_accelerators
-    yield from accelerators.gpu_execution_accelerator
-    yield from accelerators.cpu_execution_accelerator
+    return next(iter((*accelerators.gpu_execution_accelerator, *accelerators.cpu_execution_accelerator)), None)
