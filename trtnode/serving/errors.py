@@ -219,10 +219,10 @@ class SequencesFullError(ServingError):
 class UnreadableMessageError(ServingError):
     """The bytes of a request are no message of its RPC, or one of too many fields."""
 
-    def __init__(self, rpc: str, most: int) -> None:
+    def __init__(self, rpc: str, most: int = 0) -> None:
+        fields = f"of more than {most} fields, such as elements of bytes_contents" if most else "of too many fields"
         super().__init__(
-            f"the message is no {rpc}Request, or a long one of more than {most} fields, such as elements of "
-            "bytes_contents, or of too many numbers; send tensors as raw_input_contents"
+            f"the message is no {rpc}Request, or a long one {fields}, or numbers; send tensors as raw_input_contents"
         )
 
 

@@ -20,7 +20,6 @@ from trtnode.protos import (
 )
 from trtnode.serving.errors import NotFoundError, UnavailableError, UnreadableMessageError, UnsupportedError
 from trtnode.serving.grpc.rpc import UNREADABLE, parser_of
-from trtnode.serving.protocol.wire_format import MOST_PARTS
 from trtnode.serving.ray_serve.messages import Caller, Failure, HttpAnswer, HttpRequest, Reply
 from trtnode.serving.ray_serve.state import ClusterState
 from trtnode.serving.security.authorization import MODEL_FIELDS
@@ -153,7 +152,7 @@ def read_request(rpc: str, message: bytes) -> Any:
     """
     request = _parser(rpc)(message)
     if request is UNREADABLE:
-        raise UnreadableMessageError(rpc, MOST_PARTS)
+        raise UnreadableMessageError(rpc)
     return request
 
 
