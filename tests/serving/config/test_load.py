@@ -266,6 +266,34 @@ def test_a_key_that_is_gone_is_logged_and_has_no_effect(
     assert "servable.yaml:4: models[0].tune has no effect: engines are measured by default" in caplog.text
 
 
+GONE_KEYS = """
+  approximate: false
+  step_down: false
+  optimize: {tanh: true}
+  batching: {adaptive: false, latency_target_ms: null}
+  preprocess: [{tiles: {size: [32, 32], low_texture: null}}]
+  tensorrt: {strip_plan: false, build_timeout_s: 1800}
+"""
+
+
+def test_every_key_that_full_yaml_once_had_is_read_and_logged_with_what_to_do_instead(
+    write: Callable[[str | bytes], pathlib.Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    load_config(write(MODEL + GONE_KEYS))
+
+    told = re.findall(r"models\[0\]\.(\S+) has no effect: (\w+)", caplog.text)
+    assert dict(told) == {
+        "approximate": "no",
+        "step_down": "a",
+        "optimize": "name",
+        "batching.adaptive": "set",
+        "batching.latency_target_ms": "variants",
+        "preprocess[0].tiles.low_texture": "every",
+        "tensorrt.strip_plan": "engines",
+        "tensorrt.build_timeout_s": "set",
+    }
+
+
 def test_a_missing_file_is_told(tmp_path: pathlib.Path) -> None:
     assert faults(tmp_path / "none.yaml") == ("none.yaml: can't be read (No such file or directory); check the path")
 

@@ -30,6 +30,14 @@ GONE: dict[Location, str] = {
         "compile once with `trtnode compile`, and give that file to all machines",
     ),
     **{("models", 0, key): instead for key, instead in CompileOptions.gone.items()},
+    ("models", 0, "approximate"): "no approximation was faster beyond chance; take it out",
+    ("models", 0, "optimize"): "name the rewrites to leave out in no_optimize",
+    ("models", 0, "step_down"): "a variant is chosen once, when it is loaded; take it out",
+    ("models", 0, "batching", "adaptive"): "set max_batch_size and max_queue_delay_us yourself",
+    ("models", 0, "batching", "latency_target_ms"): "variants of the model hold one; timeout_ms bounds the queue",
+    ("models", 0, "preprocess", 0, "tiles", "low_texture"): "every tile runs in the model; take it out",
+    ("models", 0, "tensorrt", "strip_plan"): "engines keep their weights; take it out",
+    ("models", 0, "tensorrt", "build_timeout_s"): "set build_timeout_s of the model, for engines of any library",
 }
 """Keys of earlier releases that have no effect any more, and what to do instead. A position in a list is 0."""
 
