@@ -57,15 +57,24 @@ def find_cores(proc: pathlib.Path, affinity: int) -> Cores:
     """
     quotas: list[tuple[float, str]] = []
     with contextlib.suppress(OSError, ValueError):
-        quotas = [found for folder in _groups(proc) if (found := _quota(folder)) is not None]
+        quotas = [found for folder in control_groups(proc, "cpu") if (found := _quota(folder)) is not None]
     lowest, source = min(quotas, default=(math.inf, ""))
     if lowest >= affinity:
         return Cores(affinity, "affinity", is_quota=False)
     return Cores(max(1, math.ceil(lowest)), source, is_quota=math.ceil(lowest) < affinity)
 
 
-def _groups(proc: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield the folders of the process's groups that may limit its processor time, and of those around them."""
+def control_groups(proc: pathlib.Path, controller: str) -> Iterator[pathlib.Path]:
+    """Yield the folders of the process's groups of a controller, and of those around them.
+
+    Args:
+        proc: Folder with the files ``cgroup`` and ``mountinfo`` of the process.
+        controller: Such as ``cpu`` or ``pids``.
+
+    Raises:
+        OSError: This is no Linux.
+        ValueError: A file can't be read.
+    """
     groups = [line.split(":", 2) for line in (proc / "cgroup").read_text().splitlines()]
     for line in (proc / "mountinfo").read_text().splitlines():
         mount, _, kind = line.partition(" - ")
@@ -73,7 +82,8 @@ def _groups(proc: pathlib.Path) -> Iterator[pathlib.Path]:
         version, _, options = kind.split(" ", 2)
         for _, controllers, group in groups:
             unified = version == "cgroup2" and not controllers
-            if unified or (version == "cgroup" and "cpu" in controllers.split(",") and "cpu" in options.split(",")):
+            named = all(controller in names.split(",") for names in (controllers, options))
+            if unified or (version == "cgroup" and named):
                 inside = pathlib.PurePosixPath(group)
                 inside = inside.relative_to(root) if inside.is_relative_to(root) else pathlib.PurePosixPath()
                 yield from (pathlib.Path(place) / one for one in (inside, *inside.parents))

@@ -13,6 +13,21 @@ class EngineError(ProjectError):
     """Base of every error of this package."""
 
 
+class SystemLimitError(ProjectError):
+    """The system gives this program no more of something.
+
+    That says nothing about a model or an engine, so this is none of their errors, and nothing is kept of it.
+    """
+
+
+class ThreadLimitError(SystemLimitError):
+    """A user or container may have no more processes and threads."""
+
+    def __init__(self, source: str = "", most: int = 0, needed: int = 0) -> None:
+        told = f"{source} allows {most}, and about {needed} are needed" if source else "it doesn't tell its limit"
+        super().__init__(f"The system starts no more processes or threads: {told}. Raise the limit.")
+
+
 class UnknownBackendError(EngineError):
     """A name that no backend has."""
 
@@ -180,10 +195,10 @@ class WorkerError(EngineError):
 
 
 class OutOfMemoryError(WorkerError):
-    """The child process may use no more memory."""
+    """There is no more memory for a process."""
 
-    def __init__(self) -> None:
-        super().__init__("It takes more memory than its process may use.")
+    def __init__(self, problem: str = "It takes more memory than its process may use.") -> None:
+        super().__init__(problem)
 
 
 class WorkerTimeoutError(WorkerError):
@@ -193,7 +208,7 @@ class WorkerTimeoutError(WorkerError):
         super().__init__(f"{work} took longer than {timeout_s:g} s and was stopped.")
 
 
-class ProcessStartError(EngineError):
+class ProcessStartError(SystemLimitError):
     """The system starts no child process."""
 
     def __init__(self, program: str, error: OSError) -> None:

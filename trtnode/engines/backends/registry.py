@@ -14,6 +14,7 @@ from trtnode.engines.backends.names import AUTO, NATIVE
 from trtnode.engines.backends.plugins import engine_names, find_library, libraries_by_place
 from trtnode.engines.backends.protocols import Backend
 from trtnode.engines.errors import BackendMissingError, UnknownBackendError
+from trtnode.engines.system_limits import raise_limit
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +130,7 @@ def get_backend(name: str) -> Backend:
     try:
         backend: Backend = pkgutil.resolve_name(library.backend)()
     except Exception as error:  # whatever importing a module can raise
+        raise_limit(error)
         raise BackendMissingError(f"Engine {name} can't be imported ({type(error).__name__}: {error}).") from error
     return backend
 

@@ -22,7 +22,7 @@ from trtnode.engines.build import jobs
 from trtnode.engines.build.checker import EngineFile, fits
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.order import BuildOrder, BuildOrders
-from trtnode.engines.errors import BuildError, UnknownShapeError, WorkerError
+from trtnode.engines.errors import BuildError, OutOfMemoryError, UnknownShapeError, WorkerError
 from trtnode.engines.precision.bfloat16 import with_float32_kernels
 from trtnode.engines.precision.rewriting import FLOAT32, Setting, Transformed
 from trtnode.partitioner.compiled.trtnode import EmbeddedEngine, embed_engines
@@ -216,7 +216,8 @@ class EngineBuilder:
             context.worker.call(library_jobs.build, timeout_s, context.engine, model, path, options)
         except (BuildError, WorkerError) as error:
             lasting = isinstance(error, BuildError)
-            return Refusal(code=ReasonCode.BUILD_FAILED, detail=str(error), lasting=lasting)
+            code = ReasonCode.OUT_OF_MEMORY if isinstance(error, OutOfMemoryError) else ReasonCode.BUILD_FAILED
+            return Refusal(code=code, detail=str(error), lasting=lasting)
         self.built_now += 1
         return transformed
 

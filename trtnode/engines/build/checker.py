@@ -18,7 +18,7 @@ from trtnode.engines.build.context import TIMEOUT_S, CompileContext
 from trtnode.engines.build.native_runs import SampledModel
 from trtnode.engines.build.order import BuildOrder
 from trtnode.engines.build.tolerance import accumulates_quantized
-from trtnode.engines.errors import EngineError, ModelLoadError, WorkerError, WorkerTimeoutError
+from trtnode.engines.errors import EngineError, ModelLoadError, OutOfMemoryError, WorkerError, WorkerTimeoutError
 from trtnode.engines.inputs.input_uses import uses_of
 from trtnode.partitioner.cut.labels import ReasonCode
 from trtnode.partitioner.cut.segments import Segment
@@ -200,6 +200,8 @@ def _steps(segment: Segment) -> dict[str, float]:
 
 def code_of(error: WorkerError) -> ReasonCode:
     """Return the reason for which a check that did not end takes nodes out of engines."""
+    if isinstance(error, OutOfMemoryError):
+        return ReasonCode.OUT_OF_MEMORY
     return ReasonCode.CHECK_TIMED_OUT if isinstance(error, WorkerTimeoutError) else ReasonCode.INACCURATE
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trtnode.engines.backends.progress import Progress, report
-from trtnode.engines.build.jobs import CHECKING, ENGINE_S, ROOM
+from trtnode.engines.build.jobs import CHECKING, ENGINE_S, ROOM, problem_of
 from trtnode.engines.build.native_runs import NativeRun, NativeRuns, SampledModel, kept_runs, run_natively
 from trtnode.engines.build.tolerance import accumulates_quantized, find_difference
 from trtnode.engines.errors import EMPTY_TENSOR, EngineError
@@ -75,7 +75,7 @@ def _problem_of_plain(compiled: pathlib.Path, source: _Source, runs: Sequence[Na
         plain = NativeSession(compiled, name="the compiled model")
         return source.first_difference(lambda feeds: dict(zip(plain.outputs, plain.run(feeds), strict=True)), runs)
     except EngineError as error:
-        return str(error)
+        return problem_of(error)
 
 
 def _problem_of_engines(compiled: pathlib.Path, source: _Source, runs: NativeRuns) -> str | None:
@@ -90,7 +90,7 @@ def _problem_of_engines(compiled: pathlib.Path, source: _Source, runs: NativeRun
         executable.on_fallback = lambda _: None
         problem = problem or source.first_difference(executable.run, varied)
     except EngineError as error:
-        return str(error)
+        return problem_of(error)
     refused = next((reason for reason in fallbacks if reason != EMPTY_TENSOR), None)
     return problem or (f"its engines refuse sample inputs ({refused})" if refused else None)
 
@@ -105,7 +105,7 @@ def check_engines_alone(compiled: pathlib.Path, inputs: Sequence[TensorSpec], gi
         executable = open_executable(load_model(compiled), compiled, folder=compiled.parent)
         ran = bool(find_samples(AsRunner(executable), inputs, given))
     except EngineError as error:
-        return str(error)
+        return problem_of(error)
     return "; ".join(executable.facts.rejected) or (None if ran else "its engines run on no generated input")
 
 

@@ -30,7 +30,14 @@ from trtnode.engines.build.native_runs import (
     run_natively,
 )
 from trtnode.engines.build.tolerance import find_difference, find_excess
-from trtnode.engines.errors import BuildError, EngineError, ExecutionError, ModelLoadError
+from trtnode.engines.errors import (
+    BuildError,
+    EngineError,
+    ExecutionError,
+    MemoryLimitError,
+    ModelLoadError,
+    OutOfMemoryError,
+)
 from trtnode.engines.inputs import shape_probe
 from trtnode.engines.inputs.samples import Feeds, Remembering, Runner, relate_sizes
 from trtnode.engines.onnxruntime.session import NativeSession, open_observed
@@ -85,6 +92,17 @@ class BuiltSegment:
     quantized: bool
     trusted: bool = False
     steps: Mapping[str, float] | None = None
+
+
+def problem_of(error: EngineError) -> str:
+    """Return the sentence of an error, for a verdict on an engine.
+
+    Raises:
+        OutOfMemoryError: It tells nothing of an engine.
+    """
+    if isinstance(error, OutOfMemoryError | MemoryLimitError):
+        raise OutOfMemoryError() from error
+    return str(error)
 
 
 def check_loads(model: pathlib.Path) -> None:
@@ -261,7 +279,7 @@ def _check_segment(segment: BuiltSegment, runs: NativeRuns) -> Checked:
         engine = load_engine_file(segment.name, segment.engine, segment.envelope)
         problem = _problem_of(segment, engine, [*runs.usual, *runs.varied])
     except EngineError as error:
-        problem = str(error)
+        problem = problem_of(error)
     if problem is not None:
         return Checked(problems={segment.name: problem})
     return Checked(problems={}, empty={segment.name: list(_answered_empty(segment, engine, runs.empty))})

@@ -29,6 +29,7 @@ from trtnode.engines.backends.custom_operators import libraries_in_use, using
 from trtnode.engines.backends.progress import Progress, listening, report
 from trtnode.engines.errors import OutOfMemoryError, ProcessStartError, WorkerError, WorkerTimeoutError
 from trtnode.engines.process_memory import resident_bytes
+from trtnode.engines.system_limits import as_limit, check_tasks, child_tasks, out_of_memory_kills
 from trtnode.partitioner.errors import ProjectError
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 STOP_SECONDS = 5.0
+
+KILLED = "The system has killed its process (SIGKILL), since the container or the machine has no memory left."
 
 CLEAN_BYTES = 512 << 20
 """A child with more memory at rest has kept something of a job."""
@@ -81,6 +84,7 @@ class SubprocessWorker:
         self._cores = cores
         self._is_used = False  # for good: its jobs leave something behind
         self._cancelled = False
+        self._kills: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._lock = threading.Lock()
@@ -103,7 +107,7 @@ class SubprocessWorker:
             **kwargs: Arguments of the function.
 
         Raises:
-            ProcessStartError: The system starts no child.
+            SystemLimitError: The system starts no child, or gives it too little.
             WorkerError: The child crashed, or was killed because it took too long or was cancelled.
             OutOfMemoryError: An allocation of the function failed.
             KeyboardInterrupt: Ctrl-C ended the child.
@@ -120,8 +124,12 @@ class SubprocessWorker:
                 succeeded, result = self._answer(connection, function.__name__, timeout_s)
             except (EOFError, OSError) as error:
                 code = self._kill(STOP_SECONDS)  # a child that crashed has its own exit code in a moment
+                if not self._cancelled:
+                    check_tasks(child_tasks())  # threads that can't be started end many libraries
                 if code == -signal.SIGINT and threading.current_thread() is threading.main_thread():
                     raise KeyboardInterrupt from error  # it reached the child first
+                if code == -signal.SIGKILL and not self._cancelled and out_of_memory_kills() != self._kills:
+                    raise OutOfMemoryError(KILLED) from error
                 end = "was cancelled" if self._cancelled else f"crashed (exit code {code})"
                 raise WorkerError(f"The process that ran {function.__name__} {end}.") from error
             except BaseException:
@@ -183,6 +191,7 @@ class SubprocessWorker:
     def _start(self) -> Connection:
         if self._connection is not None and self._process is not None and self._process.poll() is None:
             return self._connection
+        self._kills = out_of_memory_kills()
         stdout = sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL
         code = CHILD.format(
             niceness=self._niceness,
@@ -265,8 +274,9 @@ def start_interpreter(
         The process, and this end of the connection to it.
 
     Raises:
-        ProcessStartError: The system starts none.
+        SystemLimitError: The system starts none, or gives it too few threads.
     """
+    check_tasks(child_tasks())
     try:
         ours, theirs = socket.socketpair()
     except OSError as error:
@@ -348,7 +358,7 @@ def _answer_calls(connection: Connection, send: Callable[[object], None]) -> Non
             answer = (False, OutOfMemoryError())
         except Exception as error:
             logger.debug("%s failed", function.__name__, exc_info=True)
-            answer = (False, f"{type(error).__name__}: {error}")
+            answer = (False, as_limit(error) or f"{type(error).__name__}: {error}")
         try:
             send(answer)
         except ConnectionError:

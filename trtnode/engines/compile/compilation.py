@@ -26,7 +26,7 @@ from trtnode.engines.runtime.plan_loading import signature_of
 from trtnode.engines.tuning.compilation_record import keep_record, recall_record
 from trtnode.engines.tuning.precision_stage import PrecisionStage
 from trtnode.engines.tuning.tuner import Tuner
-from trtnode.partitioner.cut.labels import ReasonCode, Verdict
+from trtnode.partitioner.cut.labels import PASSING, ReasonCode, Verdict
 from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.model.mapped_weights import release_pages
 
@@ -195,13 +195,13 @@ class Compilation:
         return with_report(compiled, tuning=self._tuner.figures, processor_seconds=dict(self._times.seconds))
 
     def _keep_record(self, before: Partition, attempt: Attempt) -> None:
-        """Record what was learnt for the next compilation, which tries again what only took too long.
+        """Record what was learnt for the next compilation, which tries again what took too long or too much memory.
 
         What other processes have recorded since this compilation began stays.
         """
         after = attempt.partition.labels
         demoted = {n: v for n, v in after.items() if not v.supported and before.labels[n].supported}
-        lasting = {n: v for n, v in demoted.items() if v.code is not ReasonCode.CHECK_TIMED_OUT}
+        lasting = {n: v for n, v in demoted.items() if v.code not in PASSING}
         record = self._precision.added_to(dataclasses.replace(recall_record(self._context), demoted=lasting))
         if all(refusal.lasting for refusal in self._builder.refusals.values()):
             record = self._tuner.added_to(record, attempt.demoted)

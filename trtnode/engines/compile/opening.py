@@ -32,10 +32,12 @@ class PreparedModel:
     Attributes:
         compiled: The compiled file; None where the model's own file is opened.
         facts: Those that the compilation has found; None where the file says them all.
+        lasting: False where the machine lacked something, so that the next compilation may find more.
     """
 
     compiled: pathlib.Path | None = None
     facts: ModelFacts | None = None
+    lasting: bool = True
 
 
 AS_IT_IS = PreparedModel()

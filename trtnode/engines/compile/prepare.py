@@ -19,13 +19,14 @@ from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.compile.custom_operators import custom_operators
 from trtnode.engines.compile.opening import AS_IT_IS, PreparedModel, load_checked, open_model
 from trtnode.engines.compile.partitioning import partition_model
-from trtnode.engines.errors import EngineError, OutputFileError, ProcessStartError
+from trtnode.engines.errors import EngineError, OutputFileError, SystemLimitError
 from trtnode.engines.model_facts import ModelFacts
 from trtnode.engines.runtime.executor import Executable
 from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.engines.tuning.precision_stage import check_engine
 from trtnode.partitioner.compiled.stripping import strip_engines, strip_fallback
 from trtnode.partitioner.compiled.trtnode import is_compiled
+from trtnode.partitioner.cut.labels import PASSING
 from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.external_data import take_data_inside
@@ -78,7 +79,7 @@ def prepare_model(
         else:
             if idle:
                 logger.info("%s runs natively: engines of %s would be built but not run (%s)", path, engine, idle)
-            prepared = (preparation.build() if builds else None) or preparation.natively()
+            prepared = preparation.build() if builds else preparation.natively()
         if try_out is not None:
             preparation.open_once(prepared, try_out)
         return prepared
@@ -111,13 +112,13 @@ class _Preparation:
                 try_out(executable)
             return executable.facts
 
-    def build(self) -> PreparedModel | None:
-        """Compile the model; None where the disk is too full for that, or no process can be started."""
+    def build(self) -> PreparedModel:
+        """Compile the model; for native execution alone where the system lacks something, such as room on the disk."""
         try:
             return self._written(compile_model(self.path, self.options, cache=self.cache))
-        except (OutputFileError, ProcessStartError) as error:
+        except (OutputFileError, SystemLimitError) as error:
             logger.warning("%s runs natively, since it can't be compiled: %s", self.path, error)
-            return None
+            return dataclasses.replace(self.natively(), lasting=False)
 
     def natively(self) -> PreparedModel:
         """Rewrite a model that runs natively where that makes it faster, and plan its memory."""
@@ -160,13 +161,14 @@ class _Preparation:
             rejected=rejected,
         )
         has_engines = compiled.engine != NATIVE
+        lasting = all(native.code not in PASSING for native in compiled.report.native)
         if self.target is None or not (has_engines or compiled.reference_nodes or compiled.rewritten):
-            return PreparedModel(facts=facts)
+            return PreparedModel(facts=facts, lasting=lasting and self.target is not None)
         if has_engines and not compiled.report.unchecked:
             strip_fallback(compiled.model, keep_sizes=True)
         try:
             compiled.save(self.target, flush=False)
         except OutputFileError as error:
             logger.warning("%s runs natively, since its compiled form can't be written: %s", self.path.name, error)
-            return PreparedModel(facts=facts)
-        return PreparedModel(compiled=self.target, facts=facts)
+            return PreparedModel(facts=facts, lasting=False)
+        return PreparedModel(compiled=self.target, facts=facts, lasting=lasting)

@@ -31,6 +31,7 @@ from trtnode.engines.onnxruntime.small_types import SMALL_DTYPES, SMALL_TYPES, p
 from trtnode.engines.onnxruntime.workarounds.empty_tensors import inputs_behind_which_kernels_end
 from trtnode.engines.onnxruntime.workarounds.locales import REFUSAL, with_universal_locale
 from trtnode.engines.onnxruntime.workarounds.optimizers import optimizer_options
+from trtnode.engines.system_limits import raise_limit
 from trtnode.partitioner.graph.view import TensorSpec
 
 PLAIN_TYPES = frozenset(
@@ -86,6 +87,7 @@ class NativeSession:
                 session = _open(source, given, operators)
                 break
             except Exception as error:  # the binding has a class of its own for each status code
+                raise_limit(error)
                 if number == len(settings):
                     raise ModelLoadError(name, clean_message(error)) from error
         self._session = session
@@ -195,6 +197,7 @@ def with_basic_optimizations(model: onnx.ModelProto) -> onnx.ModelProto:
         try:
             onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the binding has a class of its own for each status code
+            raise_limit(error)
             raise ModelLoadError("model", clean_message(error)) from error
         return onnx.load(folder / "basic.onnx")
 

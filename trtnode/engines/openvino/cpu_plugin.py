@@ -24,6 +24,7 @@ from trtnode.engines.openvino.graph_changes import (
 from trtnode.engines.openvino.indices import bounds_of
 from trtnode.engines.openvino.library import KEPT_KERNELS, ov
 from trtnode.engines.openvino.wide_integers import saturated_of
+from trtnode.engines.system_limits import raise_limit
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
 
 DEVICE = "CPU"
@@ -61,6 +62,7 @@ class CpuPlugin:
             source = self._core.read_model(str(model))
             taken = self._core.query_model(source, DEVICE)
         except Exception as error:  # the library raises RuntimeError for nearly everything, but not only that
+            raise_limit(error)
             return Verdict(ReasonCode.UNSUPPORTED_OP, f"OpenVINO: {first_line(error)}")
         refused = [op.get_type_name() for op in source.get_ops() if op.get_friendly_name() not in taken]
         if not refused:
@@ -94,6 +96,7 @@ class CpuPlugin:
                 compiled = self._core.compile_model(source, DEVICE, dict(properties))
             exported = compiled.export_model()
         except Exception as error:  # the library raises RuntimeError for nearly everything, but not only that
+            raise_limit(error)
             raise BuildError(first_line(error)) from error
         engine: bytes = exported.getvalue()  # without a copy
         return engine
@@ -118,6 +121,7 @@ class CpuPlugin:
         try:
             compiled = self._core.import_model(ov.Tensor(blob, shared_memory=True), DEVICE, properties)
         except Exception as error:  # a damaged header raises anything, UnicodeDecodeError included
+            raise_limit(error)
             raise EngineRejectedError("OpenVINO", first_line(error)) from error
         check_bindings("inputs", compiled.inputs, envelope.inputs)
         check_bindings("outputs", compiled.outputs, envelope.outputs)

@@ -51,9 +51,15 @@ class ReasonCode(enum.StrEnum):
     UNCHECKED = "UNCHECKED"
     CHECK_TIMED_OUT = "CHECK_TIMED_OUT"
     """The next compilation checks it again: a busy machine says nothing about an engine."""
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    """Its engine took more memory than there was. The next compilation builds it again."""
     UNCHECKED_INDEX = "UNCHECKED_INDEX"
     NO_KERNEL = "NO_KERNEL"
     """Neither an engine nor the native executor has one."""
+
+
+PASSING = frozenset({ReasonCode.CHECK_TIMED_OUT, ReasonCode.OUT_OF_MEMORY})
+"""Reasons that tell of the machine at one moment, so that nothing remembers them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

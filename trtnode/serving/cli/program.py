@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from trtnode.engines.cores import usable_cores
 from trtnode.engines.sparse.library import instructions, missing_reason
+from trtnode.engines.system_limits import as_limit
 from trtnode.partitioner.errors import ProjectError
 from trtnode.serving.cli.command import Command, add_common_options
 from trtnode.serving.errors import CommandLoadError
@@ -63,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as error:
-        return _report(error, debug=arguments.debug)
+        return _report(as_limit(error) or error, debug=arguments.debug)
     return code
 
 

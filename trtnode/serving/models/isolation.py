@@ -209,7 +209,8 @@ class IsolatedLoading:
         if time.monotonic() - began > self._timeout_s:
             executable.close()
             raise ModelLimitError(job.config.path, self._too_long)
-        if key is not None and not is_provisional(executable.facts.tuning):
+        lasting = read.prepared is None or read.prepared.lasting
+        if key is not None and lasting and not is_provisional(executable.facts.tuning):
             self._keep(key, job.config, read, executable.facts)
         return executable
 
@@ -283,7 +284,8 @@ class IsolatedLoading:
         if left:
             return "longer than its caller waited; load it again"
         if isinstance(error, OutOfMemoryError):
-            return f"more than {self._memory_mb} MiB of memory; raise server.limits.load_memory_mb"
+            limits = "server.limits.load_memory_mb, or the container's limit if that is lower"
+            return f"more than {self._memory_mb} MiB of memory; raise {limits}"
         if isinstance(error, WorkerTimeoutError):
             return self._too_long
         return f"its process along ({error})" if isinstance(error, WorkerError) else None

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trtnode.engines.backends.names import NATIVE
-from trtnode.engines.errors import BackendMissingError, EngineError
+from trtnode.engines.errors import BackendMissingError
 from trtnode.engines.model_facts import UNCOMPILED, ModelFacts
 from trtnode.engines.process_memory import resident_bytes
-from trtnode.partitioner.errors import PartitionError
+from trtnode.engines.system_limits import as_limit
+from trtnode.partitioner.errors import ProjectError
 from trtnode.partitioner.wording import counted
-from trtnode.serving.errors import ServingError, UnavailableError
+from trtnode.serving.errors import UnavailableError
 from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.models.loaded_model import LoadedModel, ModelOpener, answering_variant
 from trtnode.serving.protocol.request_cache import RequestCache
@@ -237,11 +238,14 @@ class Servable:
             self._loaded = self._opener.open(executable)
             self.facts = executable.facts
             self.counts.describe(executable.facts, max(0, _resident_bytes() - before))
-        except (EngineError, PartitionError, ServingError) as error:
+        except ProjectError as error:
             names_engine = isinstance(error, BackendMissingError) and accelerator_of(triton_config(self._config))
             self.fail(f"{error} {OR_NO_ACCELERATOR}" if names_engine else str(error))
             return
         except Exception as error:
+            if (limit := as_limit(error)) is not None:
+                self.fail(str(limit))
+                return
             logger.exception("Model %r failed to load", self.name)
             self.fail(f"unexpected {type(error).__name__}: {error}")
             return

@@ -9,6 +9,7 @@ import sys
 import threading
 
 from trtnode.engines.process_memory import keep_free_memory
+from trtnode.engines.system_limits import SERVER_TASKS, check_tasks
 from trtnode.partitioner.model.garbage import freeze
 from trtnode.serving.models.loader import engine_loader
 from trtnode.serving.process.single_process import Server
@@ -33,10 +34,12 @@ def serve(config: ServableConfig, log_level: str | None) -> int:
         TlsError: The certificates can't be used.
         AddressError: A port can't be opened.
         ModelLoadFailedError: A required model didn't load.
+        ThreadLimitError: There is no room for its threads.
     """
     if log_level is None:
         logging.getLogger().setLevel(config.server.log.level.upper())
     logs.use_format(config.server.log.format)
+    check_tasks(SERVER_TASKS)
     raise_descriptor_limit()
     keep_free_memory()
     several = config.server.grpc.workers > 1

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trtnode.engines.build.subprocess_worker import start_interpreter
+from trtnode.engines.system_limits import out_of_memory_kills
 from trtnode.serving.errors import ServingError
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.workers.channel import Channel
@@ -58,6 +59,7 @@ class WorkerHandle:
         self.joins = self.joined = self.settled = False
         self.reasons: Sequence[str] = ["it is starting"]
         self.failure: ServingError | None = None
+        self._kills = out_of_memory_kills()
         self._process, connection = start_interpreter(CHILD, files=[lock_file])
         self.pid = self._process.pid
         self.channel = Channel(connection, calls)
@@ -80,7 +82,8 @@ class WorkerHandle:
                 self._process.wait(END_S)
         self.kill()
         self.joined = False
-        ended = ("died", _how(self._process.returncode)) if closed else _SILENT
+        killed = out_of_memory_kills() != self._kills
+        ended = ("died", _how(self._process.returncode, killed)) if closed else _SILENT
         if self.failure is not None:
             ended = "failed", f"can't serve: {self.failure}"
         self.reasons = [f"it {ended[1]}"]
@@ -95,7 +98,9 @@ class WorkerHandle:
 _SILENT = "silent", f"sent no heartbeat for {SILENCE_S:g} s"
 
 
-def _how(code: int) -> str:
+def _how(code: int, killed: bool) -> str:
+    if code == -signal.SIGKILL and killed:
+        return "was killed, since there is no memory left: raise the container's limit, or serve less in it"
     if code < 0:
         return f"was ended by signal {signal.Signals(-code).name}"
     return f"ended with exit code {code}"

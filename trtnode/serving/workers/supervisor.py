@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from trtnode.engines.errors import ProcessStartError
+from trtnode.engines.errors import SystemLimitError
 from trtnode.serving.errors import AddressError, ServingError, WorkerGoneError
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.security.exposure_warnings import warn_of_open_ports
@@ -130,7 +130,7 @@ class Supervisor(Stoppable):
             started = time.monotonic()
             try:
                 worker = self._start(number, at_once=at_once)
-            except ProcessStartError as error:
+            except SystemLimitError as error:
                 ends += 1
                 logger.error("Worker %d isn't there, which is tried again: %s", number, error)
                 self._stopping.wait(_pause_s(ends + 1))

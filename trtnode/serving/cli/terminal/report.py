@@ -64,6 +64,7 @@ REMEDIES: Mapping[str, str] = {
     ReasonCode.DATA_DEPENDENT: "--allow data-dependent lets TensorRT take nodes whose output shapes depend on values.",
     ReasonCode.DYNAMIC_SHAPE: "give the inputs sizes with --shapes NAME:MIN,OPT,MAX.",
     ReasonCode.NO_KERNEL: "to serve the model, give it `reference: true`.",
+    ReasonCode.OUT_OF_MEMORY: "compile the model again with more memory.",
     ReasonCode.TOO_SMALL: "a lower --min-segment-nodes lets smaller segments have engines.",
     ReasonCode.UNKNOWN_SHAPE: "give the inputs sizes with --shapes NAME:MIN,OPT,MAX.",
     ReasonCode.USER_EXCLUDED: "leave out the options that keep nodes native.",
