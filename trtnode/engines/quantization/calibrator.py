@@ -8,6 +8,7 @@ import itertools
 import logging
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -20,10 +21,11 @@ from trtnode.engines.inputs.samples import Feeds
 from trtnode.engines.inputs.source import cleaned
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.quantization.bias_correction import ChannelMeans
-from trtnode.engines.quantization.channel_equalization import ChannelExtremes, free_groups
+from trtnode.engines.quantization.channel_equalization import ChannelExtremes, Group, equalizing_factors, free_groups
 from trtnode.engines.quantization.dataset import CalibrationDataset
 from trtnode.engines.quantization.qdq_writer import prepare
 from trtnode.engines.quantization.range_estimators import EstimatorFactory, RangeEstimator, find_estimator
+from trtnode.engines.quantization.smooth_quant import SmoothingSamples, smoothed_readers
 from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.partitioner.graph.extraction import extract_model
 from trtnode.partitioner.graph.view import Graph, TensorSpec, specs
@@ -79,7 +81,7 @@ def calibrate(
     factory = find_estimator(method, percentile)
     graph = cleaned(model, ())
     inputs = specs(graph.inputs)
-    ranges, means, extremes = _Ranges.of(graph, factory), ChannelMeans(graph), _extremes_of(model)
+    ranges, means, channels = _Ranges.of(graph, factory), ChannelMeans(graph), _Channels(model)
     stream = _Stream(dataset, inputs, samples)
     joins = method not in ONE_BY_ONE and _has_batch_axis(inputs, specs(graph.outputs))
     batches = _batches(stream, lambda: ranges.batch_size if joins else 1)
@@ -87,17 +89,15 @@ def calibrate(
     for values, count in _observed(graph, batches, dataset.source):
         ranges.observe(values, count)
         means.observe(values)
-        extremes.observe(values)
+        channels.observe(values)
         report(Progress(CALIBRATING, ranges.samples, stream.total or ranges.samples + 1))
     report(Progress(CALIBRATING, ranges.samples, ranges.samples))
     ranges.warn_of_constants(inputs, dataset.source)
     learnt = ranges.estimates()
-    factors = {name: values for name, values in extremes.factors().items() if name in learnt}
     return CalibrationTable(
         ranges=learnt,
         means=means.estimates(),
-        factors=factors,
-        scaled_ranges={name: extremes.widen(name, learnt[name], values) for name, values in factors.items()},
+        **channels.factors(learnt),
         model_sha256=sha256_of_model(model),
         data_sha256=stream.sha256,
         samples=ranges.samples,
@@ -106,15 +106,37 @@ def calibrate(
     )
 
 
-def _extremes_of(source: pathlib.Path) -> ChannelExtremes:
-    """Prepare to observe the channels that can be scaled: none where the model can't be prepared for INT8."""
-    graph = cleaned(source, (), freeze=True)  # engines hold defaults of inputs as constants
-    try:
-        work, _ = prepare(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=graph.outputs))
-    except QuantizationError as error:
-        logger.info("Channels keep their scales: %s", error)
-        return ChannelExtremes([])
-    return ChannelExtremes(free_groups(work.graph))
+class _Channels:
+    """The channels that can be scaled: none where the model can't be prepared for INT8."""
+
+    def __init__(self, source: pathlib.Path) -> None:
+        graph = cleaned(source, (), freeze=True)  # engines hold defaults of inputs as constants
+        self._groups: list[Group] = []
+        readers: dict[ir.Value, list[ir.Node]] = {}
+        try:
+            work, _ = prepare(extract_model(graph, graph.nodes, inputs=graph.inputs, outputs=graph.outputs))
+            self._groups, readers = free_groups(work.graph), smoothed_readers(work.graph)
+        except QuantizationError as error:
+            logger.info("Channels keep their scales: %s", error)
+        self._extremes = ChannelExtremes(value.name for group in self._groups for value in group.values if value.name)
+        self._smoothing = SmoothingSamples(readers)
+
+    def observe(self, values: Mapping[str, np.ndarray]) -> None:
+        """Take the tensors of one run into account."""
+        self._extremes.observe(values)
+        self._smoothing.observe(values)
+
+    def factors(self, ranges: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+        """Return the fields ``factors`` and ``scaled_ranges`` of a table, of tensors with a range."""
+        found = (
+            (equalizing_factors(self._groups, self._extremes), self._extremes),
+            (self._smoothing.factors(), self._smoothing.extremes),
+        )
+        scaled = [(name, values, seen) for factors, seen in found for name, values in factors.items() if name in ranges]
+        return {
+            "factors": {name: values for name, values, _ in scaled},
+            "scaled_ranges": {name: seen.widen(name, ranges[name], values) for name, values, seen in scaled},
+        }
 
 
 def _observed(

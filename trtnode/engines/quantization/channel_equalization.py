@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -90,28 +90,30 @@ def free_groups(graph: ir.Graph) -> list[Group]:
 
 
 class ChannelExtremes:
-    """Lowest and highest values of the channels of some groups' tensors, sample by sample."""
+    """Lowest and highest values of the channels of some tensors, sample by sample."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
-        self._groups = groups
-        self._rows: dict[str, list[np.ndarray]] = {v.name: [] for g in groups for v in g.values if v.name}
+    def __init__(self, names: Iterable[str], axis: int = 1) -> None:
+        """Prepare for no samples yet.
+
+        Args:
+            names: The tensors.
+            axis: The one that counts channels.
+        """
+        self._axis = axis
+        self._rows: dict[str, list[np.ndarray]] = {name: [] for name in names}
 
     def observe(self, values: Mapping[str, np.ndarray]) -> None:
         """Take the tensors of one run into account."""
         for name, rows in self._rows.items():
             if name in values and values[name].size and sum(map(len, rows)) < ROWS:
-                array = values[name].reshape(*values[name].shape[:2], -1)
+                array = np.moveaxis(values[name], self._axis, 1)
+                array = array.reshape(*array.shape[:2], -1)
                 rows.append(np.stack([array.min(axis=2), array.max(axis=2)], axis=1).astype(np.float32))
 
-    def factors(self) -> dict[str, tuple[float, ...]]:
-        """Return the factor of each channel, to the digits of float32, by the names of values that were seen."""
-        found: dict[str, tuple[float, ...]] = {}
-        for group in self._groups:
-            names = [v.name for v in group.values if v.name and self._rows[v.name]]
-            factors = _factors(group, [np.abs(self._of(name)).max(axis=(0, 1)) for name in names])
-            if factors is not None:
-                found.update(dict.fromkeys(names, tuple(float(f"{factor:.7g}") for factor in factors)))
-        return found
+    def largest(self, name: str) -> np.ndarray:
+        """Return the largest absolute value of each channel; of no channel where the tensor was never seen."""
+        rows = self._rows.get(name)
+        return np.abs(self._of(name)).max(axis=(0, 1)) if rows else np.empty(0)
 
     def widen(self, name: str, known: tuple[float, float], factors: Sequence[float]) -> tuple[float, float]:
         """Return a range of a scaled tensor: as many times the known one as the mean extremes are."""
@@ -122,6 +124,17 @@ class ChannelExtremes:
 
     def _of(self, name: str) -> np.ndarray:
         return np.concatenate(self._rows[name])
+
+
+def equalizing_factors(groups: Sequence[Group], extremes: ChannelExtremes) -> dict[str, tuple[float, ...]]:
+    """Return the factor of each channel, to the digits of float32, by the names of values that were seen."""
+    found: dict[str, tuple[float, ...]] = {}
+    for group in groups:
+        largest = {v.name: seen for v in group.values if v.name and (seen := extremes.largest(v.name)).size}
+        factors = _factors(group, list(largest.values()))
+        if factors is not None:
+            found.update(dict.fromkeys(largest, tuple(float(f"{factor:.7g}") for factor in factors)))
+    return found
 
 
 def _mean_extremes(rows: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from trtnode.engines.quantization.channel_equalization import scale_channels
 from trtnode.engines.quantization.opset_raising import raised_copy
 from trtnode.engines.quantization.planner import QuantizationPlan, Weight, plan_quantization
 from trtnode.engines.quantization.schemes import FLOAT8, INT8, SCHEMES, QuantizationScheme, QuantizedType
+from trtnode.engines.quantization.smooth_quant import smooth
 from trtnode.engines.quantization.table import CalibrationTable
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.new_values import add_constant, new_names
@@ -45,8 +46,8 @@ def quantize(
 
     Weights are stored around zero behind a DequantizeLinear, with one scale an output channel, or one a matrix without
     channels. Activations pass a QuantizeLinear and a DequantizeLinear. BatchNormalization is folded before, and an
-    older opset is raised to that of the scheme's numbers. Where the table has factors, channels are scaled. Where it
-    has means, the mean error of rounded weights is taken from biases.
+    older opset is raised to that of the scheme's numbers. Where the table has factors, channels are scaled, or smoothed
+    before a MatMul. Where it has means, the mean error of rounded weights is taken from biases.
 
     Args:
         model: Constants as initializers, nodes in topological order. It is not changed. Nodes that are quantized
@@ -63,6 +64,8 @@ def quantize(
     """
     work, names = prepare(model, scheme.numbers)
     table = table.scaled(scale_channels(work.graph, table.factors))
+    smoothed = smooth(work.graph, table.factors, [node for node, name in names.items() if name in keep])
+    table = table.with_ranges({new: table.scaled_ranges[name] for new, name in smoothed.items()})
     plan = plan_quantization(work.graph, names, table, scheme, keep)
     for name, reason in plan.kept.items():
         logger.info("%s stays float: %s", name, reason)

@@ -24,7 +24,8 @@ class CalibrationTable:
             elements, or held NaN, infinity or values near it, has no entry; one that was always the same has a range of
             width zero.
         means: Mean of each channel (the second axis) of tensors that a Conv or Gemm reads, by value name.
-        factors: Factor of each channel that makes the channels of a tensor alike, by value name.
+        factors: Factor of each channel that makes the channels of a tensor alike, by value name: between convolutions,
+            where weights take it up, and before a MatMul.
         scaled_ranges: Ranges of these tensors behind their factors.
         model_sha256: Hash of the model's file.
         data_sha256: Hash of the samples: names, types, shapes and bytes, in order.
@@ -52,6 +53,10 @@ class CalibrationTable:
         }
         ranges = {name: self.scaled_ranges[name] for name in names}
         return dataclasses.replace(self, ranges={**self.ranges, **ranges}, means={**self.means, **means})
+
+    def with_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> CalibrationTable:
+        """Return the table with the ranges of more tensors."""
+        return dataclasses.replace(self, ranges={**self.ranges, **ranges})
 
     def save(self, path: pathlib.Path) -> None:
         """Write the table as JSON.

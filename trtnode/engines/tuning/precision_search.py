@@ -44,7 +44,7 @@ class AcceptedPlan:
         plan: The precision of each node.
         built: The model with its engines.
         figures: Distance of the answers from those in float32; None where nothing is computed differently.
-        moved_back: Nodes that compute in float32 instead, the noisiest first.
+        moved_back: Nodes that compute more exactly instead, the noisiest first.
     """
 
     precision: str
@@ -140,9 +140,14 @@ class PrecisionSearch:
     def _fallbacks(self) -> Iterator[str]:
         """Yield the precision asked for, then a more exact one that this machine still accelerates."""
         yield self._options.precision
-        if self._options.precision in QUANTIZED:
-            accelerated = self._backend.precision_support(self._context.options.build).accelerated
-            yield from [precision for precision in ("bf16", "fp16") if precision in accelerated][:1]
+        if (more_exact := self.back_in(self._options.precision)) != "fp32":
+            yield more_exact
+
+    def back_in(self, precision: str) -> str:
+        """Return the more exact precision for the noisiest nodes: one that this machine accelerates, else float32."""
+        accelerated = self._backend.precision_support(self._context.options.build).accelerated
+        halves = [half for half in ("bf16", "fp16") if half in accelerated and precision in QUANTIZED]
+        return next(iter(halves), "fp32")
 
     def _accept(self, exact: BuiltPartition, precision: str) -> AcceptedPlan | None:
         """Find the plan of a precision that meets the budget with the fewest noisy nodes moved back; None if none."""
@@ -180,7 +185,7 @@ class PrecisionSearch:
             }
         )
         if problem is not None:
-            logger.info("%s with %d nodes in fp32 is not accurate enough: %s", precision, len(moved_back), problem)
+            logger.info("%s with %d nodes more exact is not accurate enough: %s", precision, len(moved_back), problem)
         return figures, problem is None
 
     def _runnable(self, built: BuiltPartition) -> BuiltPartition:
@@ -243,7 +248,7 @@ class PrecisionSearch:
 
 
 class _Trial:
-    """Tries a plan with more or fewer of its nodes in float32.
+    """Tries a plan with more or fewer of its nodes computed more exactly.
 
     Attributes:
         was_built: False if the library refused a plan.
@@ -258,7 +263,7 @@ class _Trial:
 
     def run(self, back: Sequence[str]) -> AcceptedPlan | None:
         """Build and evaluate the plan with some of its nodes moved back; None if it is not accepted."""
-        plan = {**self._plan, **dict.fromkeys(back, "fp32")}
+        plan = {**self._plan, **dict.fromkeys(back, self._search.back_in(self._precision))}
         built = self._search.apply(self._exact, plan)
         if built is None:
             self.was_built = False

@@ -22,7 +22,7 @@ from trtnode.engines.precision.accuracy_budget import adapted
 from trtnode.engines.precision.metrics import named_metrics
 from trtnode.engines.precision.options import FEWEST_SAMPLES, Calibration
 from trtnode.engines.precision.rewriting import check_available
-from trtnode.engines.precision.rules import CALIBRATED, QUANTIZED, check_rules
+from trtnode.engines.precision.rules import CALIBRATED, QUANTIZED, check_rules, join_precisions
 from trtnode.engines.quantization.qdq_writer import is_quantized
 from trtnode.engines.quantization.schemes import SCHEMES
 from trtnode.engines.quantization.table import CalibrationTable
@@ -244,6 +244,7 @@ class PrecisionStage:
             "budget": budget,
             "figures": None if accepted.figures is None else accepted.figures.as_json(),
             "moved_back": list(accepted.moved_back),
+            "moved_back_to": join_precisions(accepted.plan[name] for name in accepted.moved_back),
             "without_kernel": [name for engine in engines for name in self._builder.without_kernel(engine)],
             "quantized_already": self._quantized,
             **({"evaluated_on": REWRITTEN} if self._context.unchecked else {}),

@@ -51,7 +51,7 @@ def print_precision(found: Mapping[str, Any], console: Console) -> None:
         times = ", ".join(f"{precision} {ms:.4f} ms" for precision, ms in trial["measured_ms"].items())
         console.print(f"{trial['segment']}: {times}")
     if found["moved_back"]:
-        console.print(f"Moved back to fp32, the noisiest first: {_some(found['moved_back'])}")
+        console.print(f"Moved back to {found['moved_back_to']}, the noisiest first: {_some(found['moved_back'])}")
     if found.get("without_kernel"):
         console.print(f"In fp32, since there is no other kernel: {_some(found['without_kernel'])}")
 
@@ -65,7 +65,7 @@ def _trials(trials: list[Mapping[str, Any]]) -> Table:
     named = [name for name in dict.fromkeys(name for trial in trials for name in trial) if named_metrics(name)]
     names = {"cosine": "cosine", "worst_cosine": "of the worst sample", "top1_agreement": "top-1 agreement"}
     columns = {**names, "max_abs": "largest difference", **{name: name for name in named}}
-    table = Table("tried", "nodes back in fp32", *columns.values(), "")
+    table = Table("tried", "nodes moved back", *columns.values(), "")
     for trial in trials:
         figures = [trial.get(name) for name in columns]
         shown = ["" if figure is None else f"{figure:.5g}" for figure in figures]
