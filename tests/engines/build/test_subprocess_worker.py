@@ -282,7 +282,8 @@ def test_progress_that_nobody_listens_to_is_logged(
     assert "phase (2 steps)" in caplog.text
 
 
-def test_child_ends_when_its_parent_is_killed_during_a_call(functions: types.ModuleType) -> None:
+@pytest.mark.parametrize("suspended", [False, True], ids=["running", "suspended"])
+def test_child_ends_when_its_parent_is_killed_during_a_call(functions: types.ModuleType, suspended: bool) -> None:
     script = (
         "import worker_functions as functions; from trtnode.engines.build.subprocess_worker import SubprocessWorker; "
         "worker = SubprocessWorker(); "
@@ -297,8 +298,11 @@ def test_child_ends_when_its_parent_is_killed_during_a_call(functions: types.Mod
     ) as parent:
         assert parent.stdout is not None
         assert parent.stderr is not None
-        assert int(parent.stdout.readline()) != parent.pid
+        child = int(parent.stdout.readline())
+        assert child != parent.pid
         assert parent.stderr.readline() == b"hanging\n"
+        if suspended:
+            os.kill(child, signal.SIGSTOP)
 
         parent.kill()
 

@@ -161,6 +161,9 @@ def test_a_version_that_is_removed_is_retired_and_the_one_before_comes_back(
 
     eventually(lambda: adders.ask(client) == 1)
     eventually(lambda: list(adders.index(client)) == ["1"])
+    counted = {one.version: one.inference_count for one in client.get_inference_statistics("m").model_stats}
+    assert counted["2"] >= 1
+    assert client.get_inference_statistics("m", "2").model_stats[0].inference_count == counted["2"]
 
 
 def test_the_last_version_stays_when_its_folder_is_emptied(

@@ -128,6 +128,27 @@ def test_a_worker_that_hangs_is_replaced(group: Group) -> None:
     assert group.metric('trtnode_worker_restarts_total{reason="silent"}') == 1
 
 
+def test_a_server_whose_workers_have_all_died_answers_probes_until_they_are_back(
+    group: Group, eventually: Eventually
+) -> None:
+    before = group.pids
+
+    for pid in before.values():
+        os.kill(pid, signal.SIGKILL)
+
+    eventually(lambda: answers(group, "/livez"))
+    eventually(lambda: answers(group, "/readyz"))
+    assert not set(before.values()) & set(group.pids.values())
+    assert [infer(client) for client in group.connect_to_all()] == [2] * CONNECTIONS
+
+
+def answers(group: Group, path: str) -> bool:
+    try:
+        return group.http(path)[0] == 200
+    except OSError:  # a worker takes the port over
+        return False
+
+
 def test_changes_reach_every_worker_also_one_that_comes_later(group: Group, adders: Adders) -> None:
     region = pathlib.Path("/dev/shm", f"trtnode-test-{uuid.uuid4().hex}")
     region.write_bytes(bytes(16))

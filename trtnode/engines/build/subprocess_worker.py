@@ -1,7 +1,7 @@
 """One reusable child process for work that may crash or never end: building and checking engines.
 
-The child ends with its parent: a thread of the child waits for the parent's end of the pipe to close. A stopped server
-thus leaves no build behind, which could take another hour. Progress comes through the same pipe before the answer.
+The child ends with its parent: the system kills it when the parent's end of a pipe closes, through which nothing else
+comes. A server that ends thus leaves no build behind, which could take another hour, not even a suspended one.
 
 A child is a fresh interpreter that talks to this process over a socket pair, never a fork: threads of gRPC and of the
 engine libraries do not survive one. Only the two processes hold an end of the pair, so sending Python objects is safe.
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import logging
+import multiprocessing
 import os
 import select
 import signal
@@ -54,7 +56,7 @@ CHILD = (
     "import os, resource, signal, sys; os.nice({niceness}); os.sched_setaffinity(0, {cores}); "
     "signal.signal(signal.SIGINT, signal.SIG_DFL); "
     "limit = {memory_bytes}; limit and resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)); "
-    "from trtnode.engines.build.subprocess_worker import serve; serve(int(sys.argv[1]), {log_level})"
+    "from trtnode.engines.build.subprocess_worker import serve; serve(*map(int, sys.argv[1:]), {log_level})"
 )
 """Ctrl-C in a terminal reaches the child as well, which then ends without a traceback.
 
@@ -87,6 +89,7 @@ class SubprocessWorker:
         self._kills: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
+        self._life: Connection | None = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> SubprocessWorker:
@@ -199,7 +202,9 @@ class SubprocessWorker:
             memory_bytes=self._memory_bytes,
             log_level=_lowest_level(),
         )
-        self._process, self._connection = start_interpreter(code, stdout=stdout)
+        theirs, self._life = multiprocessing.Pipe(duplex=False)
+        with theirs:
+            self._process, self._connection = start_interpreter(code, files=[theirs.fileno()], stdout=stdout)
         if self._cancelled:
             self._process.kill()
         logger.debug("Started worker process %d", self._process.pid)
@@ -317,10 +322,10 @@ class _Forwarding(logging.Handler):
             self._send(Logged(record.name, record.levelno, record.getMessage()))
 
 
-def serve(descriptor: int, log_level: int) -> None:
-    """Answer calls until the parent closes the pipe, and exit at once if it does so during a call."""
+def serve(descriptor: int, life: int, log_level: int) -> None:
+    """Answer calls until the parent closes the connection, and end at once when it ends."""
     connection = Connection(descriptor)
-    threading.Thread(target=_end_with_parent, args=(descriptor,), daemon=True).start()
+    _end_with_parent(life)
     sending = threading.Lock()  # libraries report their progress from threads of their own
 
     def send(message: object) -> None:
@@ -335,12 +340,16 @@ def serve(descriptor: int, log_level: int) -> None:
         _answer_calls(connection, send)
 
 
-def _end_with_parent(descriptor: int) -> None:
-    """Exit when the parent closes its end of the pipe, or is killed."""
-    hang_up = select.poll()
-    hang_up.register(descriptor, select.POLLRDHUP)
-    hang_up.poll()
-    os._exit(1)
+def _end_with_parent(life: int) -> None:
+    """Have the system kill this process, also a suspended one, when the other end of a pipe closes: F_SETSIG, fcntl(2).
+
+    No thread is needed, nor the interpreter's lock.
+    """
+    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC)
+    if select.select([life], [], [], 0)[0]:  # it was closed before
+        os._exit(1)
 
 
 def _answer_calls(connection: Connection, send: Callable[[object], None]) -> None:

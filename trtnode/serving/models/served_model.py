@@ -94,6 +94,10 @@ class ServedModel:
                 self.versions[number].fail(reason)
                 self.failure = self.failure or reason
 
+    def counts(self) -> list[ModelCounts]:
+        """Return what happened to each version that is, or was, served, in rising order."""
+        return [counts for _, counts in sorted(self._counts.items())]
+
     def load_natively(self) -> None:
         """Load what is configured without engines, to answer until ``load`` has built them."""
         unloads = self._unloads

@@ -149,18 +149,18 @@ class InferenceService:
         """All models, whatever their state."""
         return self.repository.models()
 
-    def find_all(self, name: str, version: str) -> list[Servable]:
-        """Return the model versions that statistics are asked for: all those that an empty name or version stands for.
+    def counts_of(self, name: str, version: str) -> list[ModelCounts]:
+        """Return what happened to model versions, also to retired ones; an empty name or version stands for all.
 
         Raises:
             InvalidRequestError: There is no such model or version.
         """
         if not name:
-            return [servable for model in self.repository.models() for servable in model.versions.values()]
+            return [counts for model in self.repository.models() for counts in model.counts()]
         try:
-            if version:
-                return [self.repository.find(name, version)]
-            return list(self.repository.model(name).versions.values())
+            known = self.repository.model(name).counts()
+            asked = [one for one in known if one.labels["version"] == version.lstrip("0")] if version else known
+            return asked or [self.repository.find(name, version).counts]
         except NotFoundError as error:
             raise InvalidRequestError(str(error)) from error  # the code that clients know from Triton
 

@@ -9,7 +9,7 @@ from trtnode.protos import ModelConfig, ModelEnsembling, ModelInput, ModelOutput
 from trtnode.serving.models.servable import Servable
 from trtnode.serving.protocol.wire_signature import BYTES, Datatype, WireTensor
 from trtnode.serving.schema.model import BatchingConfig, StepConfig
-from trtnode.serving.telemetry.request_stats import BatchStats, Snapshot
+from trtnode.serving.telemetry.request_stats import BatchStats, ModelCounts, Snapshot
 from trtnode.serving.triton.conversion import triton_config
 
 Tensor = TypeVar("Tensor", ModelInput, ModelOutput)
@@ -69,12 +69,12 @@ def _described(written: Tensor, tensor: WireTensor, batched: bool, optional: boo
     return described
 
 
-def model_statistics(servable: Servable) -> ModelStatistics:
-    """Return the statistics of a model since it was loaded."""
-    now = servable.counts.snapshot()
+def model_statistics(counts: ModelCounts) -> ModelStatistics:
+    """Return the statistics of a model version since it was first loaded."""
+    now = counts.snapshot()
     return ModelStatistics(
-        name=servable.name,
-        version=servable.version,
+        name=counts.labels["model"],
+        version=counts.labels["version"],
         last_inference=now.last_ms,
         inference_count=now.rows,
         execution_count=now.executions,

@@ -107,7 +107,7 @@ class UnaryRpcs:
         }
 
     def _model_statistics(self, request: Any) -> Fields:
-        return {"model_stats": map(model_statistics, self._service.find_all(request.name, request.version))}
+        return {"model_stats": map(model_statistics, self._service.counts_of(request.name, request.version))}
 
     def _memory_status(self, request: Any, caller: Grant) -> Any:
         entry, regions = SystemSharedMemoryStatusResponse.RegionStatus, self._memory_of(caller).regions(request.name)
@@ -134,7 +134,7 @@ class UnaryRpcs:
     def _trace_settings(self, request: Any) -> Fields:
         wanted = {key: list(setting.value) for key, setting in request.settings.items()}
         if request.model_name:
-            self._service.find_all(request.model_name, "")
+            self._service.counts_of(request.model_name, "")
         change_trace_settings(self._service.tracing, request.model_name, wanted)
         value, settings = TraceSettingResponse.SettingValue, trace_settings(self._service.tracing)
         return {"settings": {key: value(value=values) for key, values in settings.items()}}

@@ -1,6 +1,7 @@
 """A server of several processes: it starts workers, replaces those that end, and stops them together.
 
-This process runs no model and answers no request: it holds both ports for its workers.
+This process runs no model: it holds both ports for its workers. While none of them is there any more, it answers that
+the server is live and not ready.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from collections.abc import Callable, Sequence
 
 from trtnode.engines.errors import SystemLimitError
 from trtnode.serving.errors import AddressError, ServingError, WorkerGoneError
+from trtnode.serving.rest.server import HttpServer
 from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.security.authorization import Authorizer
 from trtnode.serving.security.exposure_warnings import warn_of_open_ports
 from trtnode.serving.security.tls import Certificates
 from trtnode.serving.security.tokens import Tokens
@@ -28,6 +31,7 @@ from trtnode.serving.workers.broadcast import Broadcaster
 from trtnode.serving.workers.handle import WorkerHandle
 from trtnode.serving.workers.merged_answers import merge_status
 from trtnode.serving.workers.merged_metrics import Families, MergedMetrics
+from trtnode.serving.workers.stand_in import StandIn, StandInApp
 
 logger = logging.getLogger(__name__)
 
@@ -54,12 +58,13 @@ class Supervisor(Stoppable):
         for section, tls in (("grpc", server.grpc.tls), ("http", server.http.tls)):
             if tls is not None:
                 Certificates(section, tls)
-        if server.auth is not None:
-            Tokens(server.auth.tokens_file)
+        self._tokens = None if server.auth is None else Tokens(server.auth.tokens_file)
         self._workers: dict[int, WorkerHandle] = {}
         self._broadcaster = Broadcaster(lambda: list(self._workers.values()))
-        self._own_metrics = Metrics().registry
+        self._counts = Metrics()
+        self._own_metrics = self._counts.registry
         self._metrics = MergedMetrics(self._collect, lambda: len(self._broadcaster.joined()))
+        self._stand_in = StandIn()
         self._kept = contextlib.ExitStack()  # the file and the ports, until the end
         self._lock_file = self._kept.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         self._stopping = threading.Event()
@@ -80,6 +85,9 @@ class Supervisor(Stoppable):
             for name, section in (("grpc", server.grpc), ("http", server.http))
         }
         self._config = self._config.model_copy(update={"server": server.model_copy(update=ports)})
+        authorizer = Authorizer(server.admin, self._tokens, self._counts)
+        app = StandInApp(authorizer, lambda accept: exposition(self._metrics.registry, accept), self._not_ready)
+        self._stand_in.server = HttpServer(self._config.server, app, shares_port=True)
         for number in range(server.grpc.workers):
             threading.Thread(target=self._keep, args=(number,), name=f"keep-worker-{number}", daemon=True).start()
 
@@ -152,7 +160,8 @@ class Supervisor(Stoppable):
         Args:
             number: Its place.
             at_once: Whether it opens the ports before its models are loaded. A server that starts has nobody else to
-                answer that it is live; later, the other workers are there, and this one would only refuse requests.
+                answer that it is live, as one whose workers have all died; where others are there, this one would only
+                refuse requests.
         """
         calls: dict[str, Callable[..., object]] = {
             "beat": lambda *state: self._take_beat(worker, at_once, *state),
@@ -175,7 +184,7 @@ class Supervisor(Stoppable):
         if failure is not None and not worker.settled:
             self._fail(worker, failure)
         worker.settled |= not (reasons or loads or failure)
-        if not worker.joins and (at_once or worker.settled):
+        if not worker.joins and (at_once or worker.settled or not self._broadcaster.joined()):
             worker.joins = True
             threading.Thread(target=self._join, args=(worker,), name=f"join-{worker.number}", daemon=True).start()
         if reasons != worker.reasons:
@@ -216,6 +225,7 @@ class Supervisor(Stoppable):
                 for worker in list(self._workers.values()):
                     worker.channel.notify("server_not_ready", reasons)
                 self._shown = reasons
+            self._stand_in.follow(has_workers=bool(self._broadcaster.joined()) or self._stopping.is_set())
             if not (reasons or self._ready.is_set()):
                 logger.info("ready on %s:%d", self._config.server.grpc.host, self._config.server.grpc.port)
                 self._ready.set()
