@@ -88,6 +88,17 @@ class ModelLimitError(ServingError):
         super().__init__(f"{path}: loading it takes {problem}.")
 
 
+class IncompleteFilesError(ServingError):
+    """Files of a model are being replaced, and don't fit each other yet."""
+
+    def __init__(self, path: pathlib.Path, name: str, needed: int, found: int) -> None:
+        there = f"has {found}" if found >= 0 else "is missing"
+        super().__init__(
+            f"{path}: it needs {needed} bytes of {name[:255]!r}, which {there}, and is loaded when both fit; copy the "
+            "files of one version."
+        )
+
+
 class ModelChangeError(ServingError):
     """A model can't be loaded as a request asks for. What was loaded before goes on."""
 

@@ -9,8 +9,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import onnx
 import pytest
 import tritonclient.grpc as triton
+from onnx import TensorProto, helper, numpy_helper
 from prometheus_client import generate_latest
 from tritonclient.utils import InferenceServerException
 
@@ -329,3 +331,80 @@ def ask_fake(address: str) -> float:
     x = given("x", np.zeros(1, np.float32))
     with triton.InferenceServerClient(address) as client:
         return float(client.infer("fake", [x]).as_numpy("y")[0])
+
+
+def write_split(folder: pathlib.Path, constant: float, *, size: int = 1, model: bool = True, data: bool = True) -> None:
+    """Put an adder in place whose constant is the first of so many values in a file beside it, or one of the two."""
+    values = helper.make_tensor("w", TensorProto.FLOAT, [size], [constant] * size)
+    head = numpy_helper.from_array(np.array([0]), "head")
+    data_bytes = numpy_helper.to_array(values).tobytes()
+    weights = onnx.TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[size], data_location=TensorProto.EXTERNAL)
+    weights.external_data.add(key="location", value="weights.bin")
+    nodes = [helper.make_node("Gather", ["w", "head"], ["k"]), helper.make_node("Add", ["x", "k"], ["y"])]
+    sides = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 1])] for name in "xy"]
+    graph = helper.make_graph(nodes, "split", *sides, [weights, head])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    parts = [("weights.bin", data_bytes)] * data + [("m.onnx", made.SerializeToString())] * model
+    for name, content in parts:
+        (folder / f".{name}").write_bytes(content)
+        (folder / f".{name}").replace(folder / name)
+
+
+@pytest.fixture
+def split(start: Starter, adders: Adders) -> triton.InferenceServerClient:
+    """A client of a server that watches an adder of 1 whose weights are in a file beside it."""
+    write_split(adders.folder, 1)
+    return start("- {name: m, path: m.onnx, engine: native, watch: true}").client
+
+
+def test_data_beside_a_single_file_is_watched(
+    split: triton.InferenceServerClient, adders: Adders, eventually: Eventually
+) -> None:
+    for constant in (2, 3):
+        write_split(adders.folder, constant, model=False)
+        eventually(lambda constant=constant: adders.ask(split) == constant)
+    (adders.folder / "weights.bin").write_bytes(np.array([4], np.float32).tobytes())  # in place
+
+    eventually(lambda: adders.ask(split) == 4)
+
+
+@pytest.mark.parametrize("first", ["model", "data"])
+@pytest.mark.parametrize(("size", "after"), [(1, 4), (4, 1)], ids=["more", "less"])
+def test_files_that_do_not_fit_each_other_wait_for_the_rest(
+    start: Starter, adders: Adders, eventually: Eventually, first: str, size: int, after: int
+) -> None:
+    write_split(adders.folder, 1, size=size)
+    running = start("- {name: m, path: m.onnx, engine: native, watch: true}")
+    client = running.client
+
+    write_split(adders.folder, 2, size=after, model=first == "model", data=first == "data")
+    eventually(lambda: "which has" in adders.index(client)["1"][1])
+    assert adders.ask(client) == 1
+    write_split(adders.folder, 2, size=after, model=first != "model", data=first != "data")
+
+    eventually(lambda: adders.ask(client) == 2)
+    assert adders.index(client)["1"] == ("READY", "")
+    assert b'trtnode_failed_loads_total{model="m",version="1"} 0.0' in generate_latest(running.server.metrics.registry)
+
+
+def test_a_stage_of_a_pipeline_is_watched(start: Starter, adders: Adders, eventually: Eventually) -> None:
+    adders.write("m.onnx", 1)
+    adders.write("stage.onnx", 10)
+    client = start("- {name: m, path: m.onnx, postprocess: [stage.onnx], engine: native, watch: true}").client
+    assert adders.ask(client) == 11
+
+    adders.write("stage.onnx", 20)
+
+    eventually(lambda: adders.ask(client) == 21)
+
+
+def test_data_that_is_gone_is_told_and_loaded_once_it_is_back(
+    split: triton.InferenceServerClient, adders: Adders, eventually: Eventually
+) -> None:
+    (adders.folder / "weights.bin").unlink()
+    eventually(lambda: "is missing" in adders.index(split)["1"][1])
+    assert adders.ask(split) == 1
+
+    write_split(adders.folder, 2, model=False)
+
+    eventually(lambda: adders.ask(split) == 2)

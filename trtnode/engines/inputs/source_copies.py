@@ -22,14 +22,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO
 
 import onnx
+from google.protobuf.message import DecodeError
 
 from trtnode.engines.artifact.cache_folder import PRIVATE, SOURCES
 from trtnode.engines.artifact.files import sha256_of_file
 from trtnode.partitioner.errors import PartitionError, ProjectError
 from trtnode.partitioner.model import protobuf_walk
+from trtnode.partitioner.model.declared_sizes import size_bytes
 from trtnode.partitioner.model.loading import read_proto
-from trtnode.partitioner.model.mapped_weights import LARGE_FILE_BYTES, engine_part
-from trtnode.partitioner.model.regular_files import open_regular, without_links
+from trtnode.partitioner.model.mapped_weights import LARGE_FILE_BYTES, engine_part, read_around_weights
+from trtnode.partitioner.model.regular_files import open_regular, read_regular, without_links
 
 logger = logging.getLogger(__name__)
 
@@ -174,12 +176,30 @@ def names_beside(model: pathlib.Path) -> set[str]:
     Raises:
         PartitionError: It is no model, or one of its data files can't be used.
     """
-    proto = read_proto(model, around_weights=True)
-    outside = filter(onnx.external_data_helper.uses_external_data, protobuf_walk.tensors(proto))
-    places = {entry.value for tensor in outside for entry in tensor.external_data if entry.key == "location"}
+    return set(_bytes_beside(model, read_proto(model, around_weights=True)))
+
+
+def needed_beside(model: pathlib.Path) -> dict[str, int]:
+    """Return how many bytes a model needs of each file in its folder, whether it is there or not; 0 of sidecars.
+
+    Nothing is checked. A file that is no model needs nothing.
+    """
+    with contextlib.suppress(OSError, DecodeError):
+        read = read_around_weights(model)
+        proto = onnx.ModelProto.FromString(read_regular(model)) if read is None else read[0]
+        return {name: size for name, size in _bytes_beside(model, proto).items() if _stays_inside(name)}
+    return {}
+
+
+def _bytes_beside(model: pathlib.Path, proto: onnx.ModelProto) -> dict[str, int]:
     attributes = (attribute for node in protobuf_walk.nodes(proto) for attribute in node.attribute)
-    sidecars = {one.s.decode(errors="replace") for one in attributes if engine_part(one.name)[0] == "engine_file"}
-    return (places | sidecars) - {model.name, ""}
+    needed = {one.s.decode(errors="replace"): 0 for one in attributes if engine_part(one.name)[0] == "engine_file"}
+    for tensor in filter(onnx.external_data_helper.uses_external_data, protobuf_walk.tensors(proto)):
+        info = {entry.key: entry.value for entry in tensor.external_data}
+        name, offset = info.get("location", ""), info.get("offset", "0")
+        end = (int(offset) if offset.isdecimal() else 0) + size_bytes(tensor.data_type, tensor.dims)
+        needed[name] = max(end, needed.get(name, 0))
+    return {name: size for name, size in needed.items() if name not in (model.name, "")}
 
 
 def held(model: pathlib.Path, source: pathlib.Path, files: Mapping[str, str]) -> SourceCopy | None:
@@ -198,11 +218,15 @@ def held(model: pathlib.Path, source: pathlib.Path, files: Mapping[str, str]) ->
 
 def _is_beside(model: pathlib.Path, name: str) -> bool:
     """Return whether a name is that of a file in the model's folder, or in that of its own link."""
-    if "\0" in name or pathlib.Path(os.path.normpath(name)).parts[:1] in (("..",), ("/",)):
+    if not _stays_inside(name):
         return False
     file = without_links(model.parent / name)
     folders = (model.parent.resolve(), model.resolve().parent)
     return file.is_file() and any(file.is_relative_to(folder) for folder in folders)
+
+
+def _stays_inside(name: str) -> bool:
+    return "\0" not in name and pathlib.Path(os.path.normpath(name)).parts[:1] not in (("..",), ("/",))
 
 
 def _copy(model: pathlib.Path, names: Iterable[str], place: pathlib.Path) -> SourceCopy:

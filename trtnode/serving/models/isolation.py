@@ -29,7 +29,7 @@ from trtnode.engines.compile.opening import AS_IT_IS, PreparedModel, open_model
 from trtnode.engines.compile.prepare import prepare_model, run_options
 from trtnode.engines.cores import usable_cores
 from trtnode.engines.errors import EngineError, OutOfMemoryError, OutputFileError, WorkerError, WorkerTimeoutError
-from trtnode.engines.inputs.source_copies import SourceCopies, held, named_as
+from trtnode.engines.inputs.source_copies import SourceCopies, held, named_as, needed_beside
 from trtnode.engines.model_facts import ModelFacts
 from trtnode.engines.precision.options import Calibration
 from trtnode.engines.runtime.executor import Executable
@@ -40,6 +40,7 @@ from trtnode.serving.errors import ModelLimitError, ServingError
 from trtnode.serving.models.interface_check import declared_sizes, file_problem
 from trtnode.serving.models.isolated_runs import IsolatedRuns
 from trtnode.serving.models.pipelines import chain_model
+from trtnode.serving.models.version_files import file_of_step, note_needed
 from trtnode.serving.models.warmup import try_once
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.server import LimitsConfig
@@ -142,6 +143,8 @@ class IsolatedLoading:
         key = None if config.has_pipeline else key_of_loaded(config, self._limits, threads)
         with contextlib.ExitStack() as holding:
             known = None if key is None else self._known(key, config.path, holding)
+            if known is not None and len(known.files) > 1:
+                note_needed(files_needed(config))  # this process has read them before
             job = LoadJob(
                 config=config, options=options, cache=self._cache, known=known, in_background=is_in_background()
             )
@@ -270,6 +273,7 @@ class IsolatedLoading:
             cancel = _Cancellation(worker)
             when_caller_leaves(cancel.cancel)
             try:
+                note_needed(worker.call(files_needed, self._timeout_s, job.config))
                 return worker.call(prepare_next, self._timeout_s, job, folder)
             except (EngineError, PartitionError) as error:
                 problem = self._problem(error, left=cancel.cancelled)
@@ -324,6 +328,13 @@ def key_of_loaded(config: ModelConfig, limits: LimitsConfig, threads: int | None
 def copies_in(cache: EngineCache) -> SourceCopies:
     """Return the copies of model files, whose place is in the engine cache."""
     return SourceCopies(cache.directory, cache.max_bytes)
+
+
+def files_needed(config: ModelConfig) -> dict[pathlib.Path, dict[str, int]]:
+    """Return the files beside each file of a model that it reads, as ``needed_beside`` does."""
+    steps = [] if not config.ensemble else [file_of_step(step) for step in config.ensemble]
+    paths = [one.path for one in steps if one is not None] if config.ensemble else [config.path]
+    return {path: needed_beside(path) for path in paths}
 
 
 def prepare_next(job: LoadJob, folder: pathlib.Path | None) -> ReadFile:

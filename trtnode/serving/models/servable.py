@@ -18,7 +18,7 @@ from trtnode.engines.process_memory import resident_bytes
 from trtnode.engines.system_limits import as_limit
 from trtnode.partitioner.errors import ProjectError
 from trtnode.partitioner.wording import counted
-from trtnode.serving.errors import UnavailableError
+from trtnode.serving.errors import IncompleteFilesError, UnavailableError
 from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.models.loaded_model import LoadedModel, ModelOpener, answering_variant
 from trtnode.serving.protocol.request_cache import RequestCache
@@ -79,6 +79,7 @@ class Servable:
         counts: What happened to it.
         inline: Tells which requests run in the caller's thread.
         interim: Whether it answers natively only until its engines are built.
+        is_incomplete: Whether it didn't load because its files are just being replaced.
         facts: Facts of the model; None until it is loaded.
     """
 
@@ -112,6 +113,7 @@ class Servable:
         self.counts = counts
         self.inline = InlinePolicy()
         self.interim = interim
+        self.is_incomplete = False
         self._config = config
         if interim:
             options = dataclasses.replace(config.options, engine=NATIVE)
@@ -239,6 +241,7 @@ class Servable:
             self.facts = executable.facts
             self.counts.describe(executable.facts, max(0, _resident_bytes() - before))
         except ProjectError as error:
+            self.is_incomplete = isinstance(error, IncompleteFilesError)
             names_engine = isinstance(error, BackendMissingError) and accelerator_of(triton_config(self._config))
             self.fail(f"{error} {OR_NO_ACCELERATOR}" if names_engine else str(error))
             return

@@ -11,7 +11,14 @@ from trtnode.engines.tuning.decision import is_provisional
 from trtnode.serving.errors import ModelChangeError
 from trtnode.serving.models.overrides import Override
 from trtnode.serving.models.servable import Loader, Servable
-from trtnode.serving.models.version_files import ONLY_VERSION, Stamp, VersionFile, choose_versions, find_files
+from trtnode.serving.models.version_files import (
+    ONLY_VERSION,
+    Fact,
+    VersionFile,
+    choose_versions,
+    find_files,
+    with_noted,
+)
 from trtnode.serving.protocol.wire_signature import MESSAGE_BYTES
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.sequences.table import SequenceTable
@@ -61,7 +68,7 @@ class ServedModel:
         self._message_bytes = message_bytes
         self.source = Override(config)
         self._counts: dict[int, ModelCounts] = {}
-        self._tried: dict[int, Stamp] = {}
+        self._tried: dict[int, frozenset[Fact]] = {}
         self._former: Mapping[int, Servable] = {}
         self._retiring: list[threading.Thread] = []
         self._ending = False
@@ -139,7 +146,7 @@ class ServedModel:
     def is_outdated(self, found: Mapping[int, VersionFile]) -> bool:
         """Return whether ``update`` would change something, as of what ``look`` returned."""
         wanted = choose_versions(self.source.config, found)
-        changed = any(self._tried.get(number) != file.stamp for number, file in wanted.items())
+        changed = any(self._tried.get(number) != frozenset(file.stamp) for number, file in wanted.items())
         return not self.unloaded and (changed or bool(self._obsolete(wanted, found)))
 
     def update(self, source: Override | None = None) -> None:
@@ -234,8 +241,8 @@ class ServedModel:
 
     def _load_changed(self, unloads: int) -> None:
         for number, file in reversed(self._wanted().items()):  # the preferred version first
-            if self._tried.get(number) != file.stamp and self._unloads == unloads:
-                self._tried[number] = file.stamp
+            if self._tried.get(number) != frozenset(file.stamp) and self._unloads == unloads:
+                self._tried[number] = frozenset(file.stamp)
                 self._load_version(number, file, unloads)
         found = self.look()
         wanted = choose_versions(self.source.config, found)
@@ -256,10 +263,11 @@ class ServedModel:
             self._put(number, candidate, unloads)
         candidate.load(self._loader)
         self._counts[number].builds = False
-        if candidate.is_ready and self.look().get(number) != file:
+        self._tried[number] = with_noted(file.stamp)
+        if candidate.is_ready and not file.is_part_of(self.look().get(number)):
             self._free(candidate)
             candidate.reason = CHANGED
-        self._counts[number].failed_loads += not candidate.is_ready
+        self._counts[number].failed_loads += not (candidate.is_ready or candidate.is_incomplete)
         self._counts[number].is_outdated = not candidate.is_ready
         if candidate.is_ready:
             self._put(number, candidate, unloads)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from trtnode.serving.errors import TextModelError
+from trtnode.serving.errors import IncompleteFilesError, TextModelError
+from trtnode.serving.schema.fields import Section
 from trtnode.serving.schema.model import LatestVersions, ModelConfig, StepConfig
 from trtnode.serving.text.sentence_folder import CONFIG, model_file
 
@@ -20,8 +21,17 @@ DEFAULT_FILE = "model.onnx"
 ENSEMBLE_FILE = "ensemble.onnx"
 """The name of the file that the models of an ensemble are merged into."""
 
-Stamp = tuple[tuple[str, int, int, int], ...]
-"""Name, inode, size and time of change of each file of a version: equal as long as nobody writes to them."""
+Fact = tuple[str, int, int, int]
+"""Name, inode, size and time of change of a file."""
+Stamp = tuple[Fact, ...]
+"""Facts of each file of a version: equal as long as nobody writes to them."""
+
+_beside: dict[pathlib.Path, tuple[str, ...]] = {}
+"""The files beside a model that its last load has read, by the model's file."""
+_noted: dict[str, frozenset[Fact]] = {}
+"""Facts of these files as of then."""
+_fitting: set[pathlib.Path] = set()
+"""Models whose files once fitted each other to the byte."""
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
@@ -42,6 +52,10 @@ class VersionFile:
     variants: tuple[pathlib.Path, ...] = ()
     file: str | None = None
 
+    def is_part_of(self, later: VersionFile | None) -> bool:
+        """Return whether all that was seen of it is the same later, when more of its files may be known."""
+        return later is not None and later.path == self.path and set(self.stamp) <= set(later.stamp)
+
     def configured(self, config: ModelConfig) -> ModelConfig:
         """Return the configuration of a model with the files of this version."""
         variants = tuple(
@@ -56,6 +70,18 @@ def find_files(config: ModelConfig) -> dict[int, VersionFile]:
 
     An ensemble has the versions of its folder, or one, if there is a file for each of its steps.
     """
+    found, named = _find_files(config), tuple(fact for file in _files_of_stages(config) for fact in _stamp([file]))
+    return {n: dataclasses.replace(file, stamp=file.stamp + named) for n, file in found.items()} if named else found
+
+
+def _files_of_stages(config: ModelConfig) -> Iterator[pathlib.Path]:
+    for stage in (*config.preprocess, *config.postprocess):
+        setting = stage if isinstance(stage, pathlib.Path) else getattr(stage, stage.kind)
+        parts = dict(setting).values() if isinstance(setting, Section) else (setting,)
+        yield from (part for part in parts if isinstance(part, pathlib.Path))
+
+
+def _find_files(config: ModelConfig) -> dict[int, VersionFile]:
     if config.ensemble:
         return _find_ensemble(config)
     if not config.variants:
@@ -100,10 +126,41 @@ def find_versions(path: pathlib.Path) -> dict[int, VersionFile]:
         return {}
     if is_file:
         stamp = _stamp([path])
-        return {ONLY_VERSION: VersionFile(path, stamp)} if stamp else {}
+        return {ONLY_VERSION: _version(path, stamp)} if stamp else {}
     numbers = sorted(int(name) for name in _names(path) if _NUMBER.fullmatch(name))
     found = {number: _version_in(path / str(number)) for number in numbers}
     return {number: file for number, file in found.items() if file is not None}
+
+
+def note_needed(found: Mapping[pathlib.Path, Mapping[str, int]]) -> None:
+    """Note the files beside models that a load is about to read, by model, with the bytes that it needs of each, or 0.
+
+    Raises:
+        IncompleteFilesError: They fitted each other to the byte before, and don't any more: some are still to come.
+    """
+    for path, needed in found.items():
+        _beside[path] = tuple(sorted(needed))
+        facts = _facts_beside(path)
+        _noted[str(path)] = frozenset(facts)
+        sizes = zip(_beside[path], (size for _, _, size, _ in facts), strict=True)
+        misfits = [(name, needed[name], size) for name, size in sizes if needed[name] not in (0, size)]
+        if misfits and path in _fitting:
+            raise IncompleteFilesError(path, *misfits[0])
+        _fitting.update(() if misfits else (path,))
+
+
+def with_noted(stamp: Stamp) -> frozenset[Fact]:
+    """Return the facts of a version's files, and of those beside them as they were when its load began to read."""
+    return frozenset(stamp).union(*(_noted.get(name, ()) for name, *_ in stamp))
+
+
+def _version(path: pathlib.Path, stamp: Stamp) -> VersionFile:
+    """Return a version with the stamp of the files that were found, and of all others that its load has read."""
+    return VersionFile(path, stamp + tuple(fact for fact in _facts_beside(path) if fact not in stamp))
+
+
+def _facts_beside(path: pathlib.Path) -> Stamp:
+    return tuple(fact for name in _beside.get(path, ()) for fact in _stamp([path.parent / name]) or ((name, 0, -1, 0),))
 
 
 def choose_versions(config: ModelConfig, found: Mapping[int, VersionFile]) -> dict[int, VersionFile]:
@@ -179,7 +236,7 @@ def _text_version(config: ModelConfig) -> dict[int, VersionFile]:
         stamp = _stamp(sorted(set(beside)))
     except (OSError, TextModelError):  # a check of the configuration, or the load of what was changed, tells of it
         return {}
-    return {ONLY_VERSION: VersionFile(folder / name, stamp, file=name)} if stamp else {}
+    return {ONLY_VERSION: dataclasses.replace(_version(folder / name, stamp), file=name)} if stamp else {}
 
 
 def _version_in(folder: pathlib.Path) -> VersionFile | None:
@@ -191,7 +248,7 @@ def _version_in(folder: pathlib.Path) -> VersionFile | None:
         stamp = _stamp(sorted(folder.rglob("*")))
     except OSError:  # it has just gone
         return None
-    return VersionFile(folder / name, stamp) if stamp else None
+    return _version(folder / name, stamp) if stamp else None
 
 
 def _stamp(files: list[pathlib.Path]) -> Stamp:
