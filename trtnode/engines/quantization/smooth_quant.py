@@ -43,7 +43,7 @@ def smoothed_readers(graph: ir.Graph) -> dict[ir.Value, list[ir.Node]]:
 
 
 class SmoothingSamples:
-    """What samples say of the tensors that can be smoothed."""
+    """Samples of the tensors that can be smoothed: extremes of channels, and some vectors."""
 
     def __init__(self, readers: Mapping[ir.Value, Sequence[ir.Node]]) -> None:
         self._readers = {value.name: nodes for value, nodes in readers.items() if value.name}
