@@ -206,3 +206,28 @@ def test_a_function_that_gives_no_samples_is_refused(
 
     with pytest.raises(CalibrationDataError, match=f"module_of_samples:samples: {told}"):
         read(dataset, IMAGE)
+
+
+NODES = TensorSpec(name="nodes", dtype=ir.DataType.FLOAT, shape=("nodes", 2))
+EDGES = TensorSpec(name="edges", dtype=ir.DataType.INT64, shape=("edges", 2))
+STATE = TensorSpec(name="state", dtype=ir.DataType.FLOAT, shape=("layers", "batch", 3))
+
+
+def test_inputs_with_first_axes_of_their_own_are_one_request_a_file(tmp_path: pathlib.Path) -> None:
+    for index, edges in enumerate([5, 4, 7]):  # the second one has as many edges as nodes
+        np.savez(tmp_path / f"{index}.npz", nodes=ROWS, edges=np.zeros((edges, 2), np.int64))
+
+    samples = read(CalibrationDataset(tmp_path), NODES, EDGES)
+
+    assert [(len(sample["nodes"]), len(sample["edges"])) for sample in samples] == [(4, 5), (4, 4), (4, 7)]
+    assert CalibrationDataset(tmp_path).count((NODES, EDGES)) == 3
+
+
+def test_a_state_that_begins_with_layers_is_one_request(save: Callable[..., CalibrationDataset]) -> None:
+    (sample,) = read(save(image=ROWS[:1], state=np.zeros((2, 1, 3), np.float32)), IMAGE, STATE)
+
+    assert np.shape(sample["state"]) == (2, 1, 3)
+
+
+def test_as_many_of_each_are_samples_whatever_their_axes_are_called(save: Callable[..., CalibrationDataset]) -> None:
+    assert len(read(save(nodes=ROWS, edges=np.zeros((4, 2), np.int64)), NODES, EDGES)) == 4

@@ -25,9 +25,10 @@ class CalibrationDataset:
     """Samples of a model's inputs, streamed as often as needed.
 
     - An .npz file: one array an input. An array without axes is the same for all samples. Else a leading axis counts
-      samples. It is an axis more than the input has, or the
-      input's first one. In the latter case a sample has as many rows as the model fixes there, or one. Arrays of other
-      names, such as labels, are left out.
+      samples. It is an axis more than the input has, or the input's first one. In the latter case a sample has as many
+      rows as the model fixes there, or one. Arrays of other names, such as labels, are left out.
+    - The same where inputs have first axes of their own, such as nodes and edges of a graph, or states that begin with
+      layers: where arrays of any file give different numbers of samples, each file is one request.
     - A folder: .npz files as above, and .npy files of the same form, in the order of their names. There is one .npy
       file an input, named like it; a model with one input takes any number of any names.
     - ``module:function``: a function without arguments. It yields one dictionary of arrays a sample, each array just
@@ -110,6 +111,12 @@ class CalibrationDataset:
             raise CalibrationDataError(self.source, f"it raises {type(error).__name__}: {error}") from error
 
     def _chunks(self, inputs: Sequence[TensorSpec]) -> list[_Chunk]:
+        chunks = self._files(inputs)
+        if len(_required(inputs)) > 1 and any(chunk.is_one_request for chunk in chunks):
+            return [dataclasses.replace(chunk, whole=True) for chunk in chunks]
+        return chunks
+
+    def _files(self, inputs: Sequence[TensorSpec]) -> list[_Chunk]:
         path = pathlib.Path(self.source)
         if not path.is_dir():
             return [_Chunk((path,), inputs)]
@@ -122,10 +129,11 @@ class CalibrationDataset:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Files that together hold an array for each input, all with the same number of samples."""
+    """Files that together hold an array for each input: all with the same number of samples, or the whole is one."""
 
     files: tuple[pathlib.Path, ...]
     inputs: Sequence[TensorSpec]
+    whole: bool = False
 
     @contextlib.contextmanager
     def open(self) -> Iterator[dict[str, ArrayStream]]:
@@ -140,21 +148,32 @@ class _Chunk:
                 raise CalibrationDataError(self._shown, problem, "Write one with numpy.savez or numpy.save.") from None
             yield self._of_inputs(arrays)
 
+    @property
+    def is_one_request(self) -> bool:
+        """True if arrays count samples differently, and their inputs don't name the same first axis."""
+        with self.open() as arrays:
+            lengths = self._lengths(arrays)
+            first = [
+                spec.shape[0] for spec in lengths if spec.shape and len(spec.shape) == len(arrays[spec.name].shape)
+            ]
+            named = [axis for axis in first if isinstance(axis, str)]
+            return len(set(lengths.values())) > 1 and len(first) == len(lengths) and len(set(named)) == len(named)
+
     def length(self, arrays: Mapping[str, ArrayStream]) -> int:
         """Number of samples."""
-        present = [spec for spec in self.inputs if spec.name in arrays]
-        counting = [spec for spec in present if not _is_shared(spec, arrays[spec.name])]
-        if present and not counting:
+        lengths = self._lengths(arrays)
+        if self.whole or (arrays and not lengths):
             return 1
-        lengths = {spec.name: self._length(spec, arrays[spec.name]) for spec in counting}
         if len(set(lengths.values())) > 1:
-            listed = ", ".join(f"{length} of {name!r}" for name, length in lengths.items())
-            raise CalibrationDataError(self._shown, f"its arrays have different numbers of samples: {listed}")
+            listed = ", ".join(f"{length} of {spec.name!r}" for spec, length in lengths.items())
+            problem = f"its arrays have different numbers of samples: {listed}"
+            raise CalibrationDataError(self._shown, problem, "Give as many of each, or one request a file.")
         return min(lengths.values(), default=0)
 
     def samples(self) -> Iterator[Feeds]:
         with self.open() as arrays:
             present = [spec for spec in self.inputs if spec.name in arrays]
+            read = _read_request if self.whole else _read_sample
             shared: dict[str, np.ndarray] = {}
             for _ in range(self.length(arrays)):
                 try:
@@ -162,7 +181,7 @@ class _Chunk:
                         s.name: arrays[s.name].read(1).reshape(()) for s in present if _is_shared(s, arrays[s.name])
                     }
                     others = (spec for spec in present if spec.name not in shared)
-                    yield {**shared, **{s.name: _read_sample(s, arrays[s.name]) for s in others}}
+                    yield {**shared, **{s.name: read(s, arrays[s.name]) for s in others}}
                 except READ_ERRORS as error:
                     raise CalibrationDataError(self._shown, f"can't be read to its end ({error})") from None
 
@@ -180,6 +199,11 @@ class _Chunk:
                 problem = f"there is no array {spec.name!r} ({describe(spec)}), only {listed}"
                 raise CalibrationDataError(self._shown, problem, "Name each array like the input that it is for.")
         return {spec.name: arrays[spec.name] for spec in self.inputs if spec.name in arrays}
+
+    def _lengths(self, arrays: Mapping[str, ArrayStream]) -> dict[TensorSpec, int]:
+        """Numbers of samples that the arrays give, of inputs that count them."""
+        present = [spec for spec in self.inputs if spec.name in arrays]
+        return {s: self._length(s, arrays[s.name]) for s in present if not _is_shared(s, arrays[s.name])}
 
     def _length(self, spec: TensorSpec, array: ArrayStream) -> int:
         rows, _ = _rows(spec, array.shape)
@@ -210,6 +234,10 @@ def _read_sample(spec: TensorSpec, array: ArrayStream) -> np.ndarray:
     rows, extra = _rows(spec, array.shape)
     values = array.read(rows)
     return values[0] if extra else values
+
+
+def _read_request(_: TensorSpec, array: ArrayStream) -> np.ndarray:
+    return array.read(array.shape[0])
 
 
 def _is_finite(value: np.ndarray) -> bool:
