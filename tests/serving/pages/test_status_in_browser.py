@@ -98,7 +98,7 @@ def slot(number: int, answered: int = 0, failed: int = 0, **more: float) -> list
 def model_facts(**changes: Any) -> dict[str, Any]:
     counts = {"success": 0, "waiting": 0, "padding": 0, "shapes": 0}
     lists = ("failures", "rejections", "fallbacks", "latencies", "batches", "recent_latencies",
-             "buckets")  # fmt: skip
+             "buckets", "sequences")  # fmt: skip
     runs = {"engine": "openvino", "segments": 2, "engine_nodes": 9, "native_nodes": 3, "precision": "fp16",
             "rejected": [], "stand_in": False}  # fmt: skip
     facts = {"name": "m", "version": "1", "state": "READY", "reason": "", "required": True, "runs": runs}

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from trtnode.engines.artifact.keys import read_public_key
 from trtnode.engines.errors import KeyFileError
 from trtnode.partitioner.options import option_problems
-from trtnode.serving.models.pipelines import is_graph, pipeline_problem
+from trtnode.serving.models.pipelines import is_graph, pipeline_problem, tiles_of
 from trtnode.serving.models.version_files import file_of_step, find_files, source_problem
 from trtnode.serving.schema.model import LengthsConfig, ModelConfig
 from trtnode.serving.schema.server import ServableConfig, ServerConfig, TrustConfig
@@ -42,6 +42,8 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
             yield ("models", index, *place), text
         for place, text in option_problems(model.options):
             yield ("models", index, *place), text
+        for place, text in _state_problems(model, config.server.grpc.workers):
+            yield ("models", index, *place), text
         if model.warmup_inputs is not None and not _is_file(model.warmup_inputs):
             yield ("models", index, "warmup_inputs"), _no_file(model.warmup_inputs)
         problem = source_problem(model)
@@ -54,6 +56,21 @@ def setting_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
         fault = pipeline_problem(model) if find_files(model) else None
         if fault is not None:
             yield ("models", index, *fault.place), fault.problem
+
+
+def _state_problems(model: ModelConfig, workers: int) -> Iterator[tuple[Location, str]]:
+    """Yield the place and the fault of each setting that a model with state can't have."""
+    if model.state is None:
+        return
+    if workers > 1:
+        yield ("state",), f"is kept in one process, and server.grpc.workers is {workers}; set that to 1"
+    if model.lengths is not None:
+        yield ("lengths",), "would pad what state is made of; leave it out for a model with state"
+    if tiles_of(model) is not None:
+        yield ("state",), "is nothing that a model of tiles has; leave one of them out"
+    for index, pair in enumerate(model.state if model.state != "auto" else ()):
+        if isinstance(pair.initial, pathlib.Path) and not _is_file(pair.initial):
+            yield ("state", index, "initial"), _no_file(pair.initial)
 
 
 def ensemble_problems(model: ModelConfig, names: Collection[str]) -> Iterator[tuple[Location, str]]:
@@ -124,6 +141,8 @@ def cluster_problems(config: ServableConfig) -> Iterator[tuple[Location, str]]:
     """Yield the place and text of each setting that a Ray cluster can't follow."""
     yield from _process_settings(config.server)
     for index, model in enumerate(config.models):
+        if model.state is not None:
+            yield ("models", index, "state"), "is kept in one process, and Ray runs several; serve it without --on ray"
         if model.scaling is not None:
             for key, text in model.scaling.problems():
                 yield ("models", index, "scaling", key), text

@@ -22,7 +22,7 @@ from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.inference_service import InferenceService
 from trtnode.serving.telemetry.latency_steps import latency_bound_us
 from trtnode.serving.telemetry.recent_requests import RECENT_SLOTS, SLOT_S, SLOTS, LastFailure, Recent
-from trtnode.serving.telemetry.request_stats import Snapshot
+from trtnode.serving.telemetry.request_stats import SequenceCounts, Snapshot
 
 LIBRARIES = ("onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt", "tensorrt-rtx-cu12", "onnx")
 """Distributions whose versions the page shows, where they are installed."""
@@ -120,8 +120,14 @@ def _counts(now: Snapshot) -> dict[str, Any]:
         "buckets": _pairs(now.buckets),
         "padding": now.padding,
         "shapes": now.shapes,
+        "sequences": _sequences(now.sequences),
         "recent_latencies": _latencies(now.recent.latencies),
     }
+
+
+def _sequences(now: SequenceCounts) -> list[list[Any]]:
+    facts = {"open": now.open, "of state": now.bytes, "refused": now.refused, **now.ended}
+    return _pairs(facts) if now.begun or now.refused else []
 
 
 def _history(recent: Recent, since: int) -> list[list[float]]:

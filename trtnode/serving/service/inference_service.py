@@ -39,6 +39,7 @@ EXTENSIONS = (
     "model_configuration",
     "model_repository",
     "schedule_policy",
+    "sequence",
     "statistics",
 )
 """Parts of the protocol beyond its base that this server always has."""

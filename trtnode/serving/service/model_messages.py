@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from trtnode.protos import ModelConfig, ModelEnsembling, ModelInput, ModelOutput, ModelParameter, ModelStatistics
+from trtnode.protos import (
+    ModelConfig,
+    ModelEnsembling,
+    ModelInput,
+    ModelOutput,
+    ModelParameter,
+    ModelSequenceBatching,
+    ModelStatistics,
+)
 from trtnode.serving.models.servable import Servable
 from trtnode.serving.protocol.wire_signature import BYTES, Datatype, WireTensor
 from trtnode.serving.schema.model import BatchingConfig, StepConfig
@@ -42,6 +50,9 @@ def model_config(servable: Servable) -> ModelConfig:
         dynamic_batching=None if batching is None else _dynamic_batching(batching),
         parameters={key: ModelParameter(string_value=value) for key, value in servable.parameters().items()},
     )
+    if servable.config.state is not None and not origin.HasField("sequence_batching"):
+        idle_us = int(servable.config.sequences.idle_s * 1e6)
+        config.sequence_batching.CopyFrom(ModelSequenceBatching(max_sequence_idle_microseconds=idle_us))
     if steps := servable.config.ensemble:
         config.backend = ""
         config.ClearField("instance_group")

@@ -85,12 +85,12 @@ def _samples(counts: ModelCounts) -> Iterator[tuple[str, Mapping[str, str], floa
         yield "trtnode_length_shapes", counts.labels, now.shapes
     if now.tokens:
         yield "trtnode_tokens", counts.labels, now.tokens
-    if (sequences := counts.sequences).begun:
+    if (sequences := now.sequences).begun or sequences.refused:
         yield "trtnode_sequences_open", counts.labels, sequences.open
         yield "trtnode_sequences_begun", counts.labels, sequences.begun
         yield "trtnode_sequences_refused", counts.labels, sequences.refused
         yield "trtnode_sequence_state_bytes", counts.labels, sequences.bytes
-        for reason, number in list(sequences.ended.items()):
+        for reason, number in sequences.ended.items():
             yield "trtnode_sequences_ended", {**counts.labels, "reason": reason}, number
     for one in counts.variants:
         labels = {**counts.labels, "variant": one["name"], "quality": f"{one['quality']:g}"}

@@ -149,6 +149,7 @@ class Snapshot:
         padding: Elements of inputs that were padding.
         shapes: Pairs of a length and a number of rows that were executed.
         tokens: Tokens of the texts of requests, without padding.
+        sequences: Those of a model that keeps state.
         latencies: Answered requests by time in the server: number of the step, see ``latency_bound_us``.
         failure_latencies: Those that got an error, likewise.
         last_ms: When the last request ended, in milliseconds since 1970; 0 if there was none.
@@ -169,6 +170,7 @@ class Snapshot:
     padding: int
     shapes: int
     tokens: int
+    sequences: SequenceCounts
     latencies: Mapping[int, int]
     failure_latencies: Mapping[int, int]
     last_ms: int
@@ -355,6 +357,7 @@ class ModelCounts:
                 padding=self._padding,
                 shapes=len(self._shapes),
                 tokens=self._tokens,
+                sequences=dataclasses.replace(self.sequences, ended=self.sequences.ended.copy()),
                 latencies=dict(sorted(self._latencies.items())),
                 failure_latencies=dict(self._failure_latencies),
                 last_ms=self._last_ns // 1_000_000,

@@ -179,6 +179,12 @@ function lengths(model) {
   return buckets.length ? [executions("Executions by padded length", buckets, "long", notes)] : [];
 }
 
+// Of a model that keeps state.
+function sequences(model) {
+  const told = model.counts.sequences.map(([what, count]) => what === "of state" ? `${rounded(count / 1e6, 2)}\u00a0MB of state` : `${number(count)} ${what}`);
+  return told.length ? [make("div", [make("h3", "Sequences"), make("p", told.join(", "), {class: "note"})])] : [];
+}
+
 const TONES = {READY: "good", LOADING: "busy", UNLOADING: "busy", UNAVAILABLE: "bad"};
 
 function summary(runs) {
@@ -221,7 +227,7 @@ function rows(model, at) {
   const state = make("td", make("span", model.state.toLowerCase(), {class: `state ${TONES[model.state]}`}));
   const runs = make("td", summary(model.runs), {class: "runs minor"});
   const row = make("tr", [make("td", name), state, make("td", sparkline(model)), ...cells(model), runs], {class: "model"});
-  const parts = model.runs ? [failures(model), where(model), batches(model), ...lengths(model)] : [failures(model)];
+  const parts = model.runs ? [failures(model), where(model), batches(model), ...lengths(model), ...sequences(model)] : [failures(model)];
   const about = model.reason ? [make("p", model.reason, {class: "reason"})] : [];
   if (isOpen) about.push(...(model.runs ? [charts(model)] : []), make("div", parts, {class: "parts"}));
   return about.length ? [row, make("tr", make("td", about, {colspan: 12}), {class: "more", id})] : [row];
