@@ -70,7 +70,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "serving/batching": {"executables", "protocol", "schema", "telemetry", "threads"},
     "serving/triton": {"protocol", "schema"},
     "serving/text": {"schema"},
-    "serving/sequences": {"protocol", "schema", "telemetry", "threads"},
+    "serving/sequences": {"executables", "protocol", "schema", "telemetry", "threads"},
     "serving/models": {
         "batching",
         "executables",

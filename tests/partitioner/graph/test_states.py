@@ -43,7 +43,7 @@ def test_names_of_exporters_are_pairs(name: str, output: str) -> None:
 def test_an_image_and_what_becomes_of_it_are_no_state() -> None:
     found = find_states([spec("image", 1, 8)], [spec("image_out", 1, 8)])
 
-    assert (found.pairs, found.left) == ((), {})
+    assert (found.pairs, found.left) == ((), ())
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,16 @@ def test_an_image_and_what_becomes_of_it_are_no_state() -> None:
 def test_what_does_not_fit_is_left_and_named(output: TensorSpec) -> None:
     found = find_states([spec("h0", 1, 4)], [output])
 
-    assert (found.pairs, list(found.left)) == ((), ["h0"])
+    assert (found.pairs, found.left) == ((), ("h0",))
+
+
+def test_what_was_found_and_left_is_told() -> None:
+    found = find_states([spec("h0", 1, 4), spec("past_1", 1, 2)], [spec("hn", 1, 4)])
+
+    assert found.sentences() == [
+        "keeps 1 tensor of state: h0 from hn, at first float32[1, 4]",
+        "'past_1' looks like state, and no output fits it by name, type and shape",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ import pytest
 
 from clock import Clock, table
 from ensembles import ENSEMBLES, X, configured, one_by_one, written
+from model_texts import parse
+from stateful_models import COUNTER
 from trtnode.engines.build.subprocess_worker import SpareWorkers, SubprocessWorker
 from trtnode.serving.cli.program import main
 
@@ -55,6 +57,18 @@ def test_explain_tells_segments_reasons_and_splits(capsys: pytest.CaptureFixture
     assert code == 0
     assert "USER_EXCLUDED" in printed
     assert "conv1 > relu1 > conv2" in printed
+
+
+def test_explain_tells_what_state_a_server_can_keep(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(parse(COUNTER), tmp_path / "counter.onnx")
+
+    assert main(["explain", str(tmp_path / "counter.onnx"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert main(["explain", str(tmp_path / "counter.onnx")]) == 0
+
+    assert report["state"] == {"pairs": [{"input": "state", "output": "stateN", "first": ["batch", 1]}], "left": []}
+    told = "With `state: auto`, a server keeps 1 tensor of state: state from stateN, at first float32[batch, 1]."
+    assert told in capsys.readouterr().out
 
 
 def test_explain_says_what_only_a_compilation_can_tell(

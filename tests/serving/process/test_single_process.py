@@ -36,6 +36,7 @@ def test_server_metadata_announces_only_what_is_there(shared: Running) -> None:
         "model_configuration",
         "model_repository",
         "schedule_policy",
+        "sequence",
         "statistics",
     ]
 

@@ -30,6 +30,7 @@ from trtnode.partitioner.cut.report import (
 )
 from trtnode.partitioner.cut.segments import Segment, cut
 from trtnode.partitioner.cut.unknown_shapes import find_unknown_shapes
+from trtnode.partitioner.graph.states import states_of
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.garbage import without_collections
 from trtnode.partitioner.model.values import dimensions
@@ -81,6 +82,7 @@ class Partition:
             seconds=self.seconds,
             rewrites=rewrites_of(self.graph.model.graph),
             steps=self.graph.steps,
+            states=states_of(self.graph),
         )
 
     def demote(self, refused: Mapping[str, Verdict]) -> Partition:

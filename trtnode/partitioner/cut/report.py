@@ -11,6 +11,7 @@ from trtnode.partitioner.cut.cost_model import CostModel
 from trtnode.partitioner.cut.labels import Verdict
 from trtnode.partitioner.cut.segments import NATIVE, Segment, nodes_outside, places_of
 from trtnode.partitioner.cut.unknown_shapes import UnknownShapes
+from trtnode.partitioner.graph.states import States
 from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model.values import Dimension
 from trtnode.partitioner.passes.rewrites.apply import Rewritten
@@ -57,7 +58,7 @@ class Report:
     built and checked these segments here; it is None in the report of a compilation, and without segments. ``sizes``
     has the shapes of inputs where runs have shown that sizes follow from others, with sums of names for these.
     ``processor_seconds`` has the processor time of a compilation by phase. ``steps`` has the step of each node of an
-    ensemble, by identity.
+    ensemble, by identity. ``states`` is what ``state: auto`` finds.
     """
 
     model: str
@@ -83,6 +84,7 @@ class Report:
     sizes: Mapping[str, Sequence[Dimension]] = dataclasses.field(default_factory=dict)
     steps: Mapping[str, str] = dataclasses.field(default_factory=dict)
     processor_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    states: States | None = None
 
     def __repr__(self) -> str:
         engines = f"{counted(len(self.segments), 'segment')} for {self.engine}, "
@@ -105,6 +107,7 @@ class Report:
             "crossing_tensors": self.crossing_tensors,
             "boundary_bytes": self.boundary_bytes,
             **({"steps": list(dict.fromkeys(self.steps.values()))} if self.steps else {}),
+            **({"state": self.states.as_json()} if self.states else {}),
             **({"rewrites": [_rounded(dataclasses.asdict(r)) for r in self.rewrites]} if self.rewrites else {}),
             "seconds": _rounded(dict(self.seconds)),
             **({"processor_seconds": _rounded(dict(self.processor_seconds))} if self.processor_seconds else {}),

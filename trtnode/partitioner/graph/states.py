@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from trtnode.partitioner.graph.view import TensorSpec, describe
+from trtnode.partitioner.graph.view import Graph, TensorSpec, describe, specs
 from trtnode.partitioner.model.values import Dimension
+from trtnode.partitioner.wording import counted
 
 KNOWN_NAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"past_key_values(.*)", (r"present\1", r"present_key_values\1")),
@@ -22,6 +23,9 @@ KNOWN_NAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"(.+)", (r"new_\1", r"next_\1", r"out_\1", r"r_\1", r"present_\1")),
 )
 """Names that exporters give inputs of state, and then the outputs that go with them."""
+
+MOST_NAMED = 4
+"""Pairs that a sentence names."""
 
 STATE_WORDS = re.compile(
     r"past|state|cache|hidden|cell|memory|mems?\b|buffer|context|lstm|gru|rnn|(^|_)[hc]x?(_?\d+)?(_|$)"
@@ -65,9 +69,8 @@ class StatePair:
     initial: np.ndarray | None = None
 
     def __str__(self) -> str:
-        return (
-            f"{self.input.name} from {self.output}, first {describe(dataclasses.replace(self.input, shape=self.shape))}"
-        )
+        first = describe(dataclasses.replace(self.input, shape=self.shape))
+        return f"{self.input.name} from {self.output}, at first {first}"
 
     def first(self, sizes: Mapping[str, int]) -> np.ndarray:
         """Return the value of the first run, of which nobody changes an element."""
@@ -85,31 +88,43 @@ class States:
         pairs: Its tensors.
         inputs: The other inputs, which each run is given.
         outputs: The other outputs.
-        left: Inputs that look like state and have no output, each with the reason.
+        left: Other inputs that look like state.
     """
 
     pairs: tuple[StatePair, ...]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    left: Mapping[str, str]
+    left: tuple[str, ...]
 
     @classmethod
     def of(cls, pairs: Sequence[StatePair], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> States:
         """Return the state of a model of which these are all inputs and outputs."""
         taken, given = {pair.input.name for pair in pairs}, {pair.output for pair in pairs}
         others = tuple(spec for spec in inputs if spec.name not in taken)
-        left = {spec.name: "no output fits its name, type and shape" for spec in others if _looks_like_state(spec)}
         return cls(
             pairs=tuple(pairs),
             inputs=others,
             outputs=tuple(spec for spec in outputs if spec.name not in given),
-            left=left,
+            left=tuple(spec.name for spec in others if _looks_like_state(spec)),
         )
 
     @property
     def kept(self) -> Mapping[str, str]:
         """The input of each output that is state, by its name."""
         return {pair.output: pair.input.name for pair in self.pairs}
+
+    def sentences(self) -> list[str]:
+        """Describe what is kept from run to run, and what looks like state and isn't."""
+        shown = "; ".join(map(str, self.pairs[:MOST_NAMED]))
+        more = f"; and {len(self.pairs) - MOST_NAMED} more" if len(self.pairs) > MOST_NAMED else ""
+        kept = [f"keeps {counted(len(self.pairs), 'tensor')} of state: {shown}{more}"] if self.pairs else []
+        left = [f"{name!r} looks like state, and no output fits it by name, type and shape" for name in self.left]
+        return kept + left
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the pairs and what is left as plain JSON values."""
+        pairs = [{"input": one.input.name, "output": one.output, "first": list(one.shape)} for one in self.pairs]
+        return {"pairs": pairs, "left": list(self.left)}
 
     def first(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Return the state of a first run on these inputs."""
@@ -135,6 +150,13 @@ def find_states(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> 
     taken = {spec.name for spec, _ in found.values()}
     sizes = _sizes_of(spec for spec in inputs if spec.name not in taken)
     return States.of([pair_of(*pair, sizes) for pair in found.values()], inputs, outputs)
+
+
+def states_of(graph: Graph) -> States | None:
+    """Return the state of a graph; None where there is none."""
+    inputs = (value for value in graph.inputs if not value.is_initializer())
+    found = find_states(specs(tuple(inputs)), specs(graph.outputs))
+    return found if found.pairs else None
 
 
 def given_states(sources: Sequence[StateSource], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> States:

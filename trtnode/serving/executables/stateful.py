@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from trtnode.engines.backends.stage_times import StageTime
 from trtnode.engines.inputs.sequences import State
+from trtnode.engines.onnxruntime.session import as_array
 from trtnode.engines.runtime.executor import Executable
+from trtnode.partitioner.graph.states import StatePair
+from trtnode.partitioner.graph.view import TensorSpec
 
 
 class StatefulExecutable:
@@ -19,7 +25,11 @@ class StatefulExecutable:
         model: Runs the requests.
         inputs: Those that are no state.
         outputs: Those that are no state, and those of state that clients may ask for.
+        state_names: Names of the inputs of state.
+        joins: Whether requests of several sequences may run together.
     """
+
+    joins = False
 
     def __init__(self, model: Executable, shown: Collection[str] = ()) -> None:
         """Wrap.
@@ -34,6 +44,7 @@ class StatefulExecutable:
         self.states = model.states
         self.inputs = self.states.inputs
         self.outputs = tuple(s for s in model.outputs if s.name in shown or s.name not in self.states.kept)
+        self.state_names = [pair.input.name for pair in self.states.pairs]
         self._names = [spec.name for spec in self.outputs]
 
     def run(
@@ -43,6 +54,10 @@ class StatefulExecutable:
         sequence = self.model.sequence()
         return sequence.run(feeds, self._names if outputs is None else outputs, times)
 
+    def first(self, feeds: Mapping[str, Any]) -> State:
+        """Return the state that the first request of a sequence begins with."""
+        return self.states.first(feeds)
+
     def run_checked(
         self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, times: list[StageTime] | None = None
     ) -> dict[str, Any]:
@@ -51,16 +66,85 @@ class StatefulExecutable:
         Returns:
             The outputs, and the next state by the names of its inputs.
         """
-        names = {pair.input.name for pair in self.states.pairs}
-        state: State = {name: feeds[name] for name in names}
-        given = {name: value for name, value in feeds.items() if name not in names}
-        results, following = self.model.step(given, state, self._names if outputs is None else outputs, times)
+        state = {name: feeds[name] for name in self.state_names}
+        names = self._names if outputs is None else [name for name in outputs if name not in self.state_names]
+        results, following = self.model.step(self._without_state(feeds), state, names, times)
         return {**results, **following}
+
+    def owned(self, state: State) -> State:
+        """Return a state that a run has left, as a sequence may keep it."""
+        return state
 
     def needs_native(self, feeds: Mapping[str, Any]) -> bool:
         """Return whether a request is to be answered natively for NaN or infinity in its inputs."""
-        return self.model.needs_native(feeds)
+        return self.model.needs_native(self._without_state(feeds))
 
     def close(self) -> None:
         """Free the model."""
         self.model.close()
+
+    def _without_state(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in feeds.items() if name not in self.state_names}
+
+
+class JoinedSequences(StatefulExecutable):
+    """The same for requests of several sequences at once: axis 0 of their state is that of the batch.
+
+    Attributes:
+        all_inputs: With those of state.
+        all_outputs: With those of state, by the names of their inputs.
+    """
+
+    joins = True
+
+    def __init__(self, one: StatefulExecutable, axes: Mapping[str, int]) -> None:
+        """Wrap.
+
+        Args:
+            one: The model.
+            axes: That of the batch in each tensor of state.
+        """
+        super().__init__(one.model, {spec.name for spec in one.outputs})
+        self._axes = axes
+        moved = [self._moved(pair.input) for pair in self.states.pairs]
+        self.all_inputs = (*self.inputs, *moved)
+        self.all_outputs = (*self.outputs, *moved)
+
+    @classmethod
+    def of(cls, one: StatefulExecutable) -> JoinedSequences | str:
+        """Return the form of a model for several sequences; the reason where there is none."""
+        axes = {pair.input.name: _batch_axis(pair) for pair in one.states.pairs}
+        fixed = [pair.input.name for pair in one.states.pairs if axes[pair.input.name] is None]
+        if fixed:
+            return f"the state {fixed[0]!r} has no batch axis, or grows"
+        return cls(one, {name: axis for name, axis in axes.items() if axis is not None})
+
+    def first(self, feeds: Mapping[str, Any]) -> State:
+        """Return the state that the first request of a sequence begins with."""
+        return {name: np.moveaxis(array, self._axes[name], 0) for name, array in self.states.first(feeds).items()}
+
+    def run_checked(
+        self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, times: list[StageTime] | None = None
+    ) -> dict[str, Any]:
+        """Answer requests together; else as of one."""
+        inside = {name: np.ascontiguousarray(np.moveaxis(feeds[name], 0, axis)) for name, axis in self._axes.items()}
+        results = super().run_checked({**feeds, **inside}, outputs, times)
+        return {**results, **{name: np.moveaxis(as_array(results[name]), at, 0) for name, at in self._axes.items()}}
+
+    def owned(self, state: State) -> State:
+        """Return a copy: the state of a whole batch would stay in memory for the rows of one request."""
+        return {name: array.copy() for name, array in state.items()}
+
+    def _moved(self, spec: TensorSpec) -> TensorSpec:
+        sizes = list(spec.shape or ())
+        sizes.insert(0, sizes.pop(self._axes[spec.name]))
+        return dataclasses.replace(spec, shape=tuple(sizes))
+
+
+def _batch_axis(pair: StatePair) -> int | None:
+    """Return the axis of a tensor of state that has the rows of a request; None if there is none, or it grows."""
+    if pair.grows or pair.initial is not None:
+        return None
+    named = [axis for axis, size in enumerate(pair.shape) if isinstance(size, str)]
+    declared = pair.input.shape or (1,)
+    return named[0] if named else None if isinstance(declared[0], int) else 0

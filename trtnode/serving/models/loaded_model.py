@@ -11,7 +11,6 @@ import numpy as np
 
 from trtnode.engines.model_facts import ModelFacts
 from trtnode.engines.runtime.executor import Executable
-from trtnode.partitioner.graph.states import States
 from trtnode.serving.batching.axis_check import dependent_rows, no_batch_axis
 from trtnode.serving.batching.batcher import DynamicBatcher
 from trtnode.serving.batching.instance_pool import InstancePool
@@ -21,7 +20,7 @@ from trtnode.serving.batching.padding_check import PaddingCheck
 from trtnode.serving.batching.queued_request import Then
 from trtnode.serving.batching.request_options import RequestOptions
 from trtnode.serving.executables.interface import Run, ServedExecutable
-from trtnode.serving.executables.stateful import StatefulExecutable
+from trtnode.serving.executables.stateful import JoinedSequences, StatefulExecutable
 from trtnode.serving.executables.tiled import TiledExecutable
 from trtnode.serving.models.image_decoder import ImageDecoder
 from trtnode.serving.models.interface_check import folder_of, keeping_state, log_unlisted, served_signature
@@ -40,6 +39,9 @@ from trtnode.serving.triton.wire import Reshapes, as_clients_see
 
 logger = logging.getLogger(__name__)
 
+ONE_BY_ONE = "Model %r: requests run one by one, without batching: %s"
+"""Logged where batching is configured, and rows can't be joined."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
@@ -54,7 +56,7 @@ class LoadedModel:
         images: Decodes encoded images, by input.
         text: Tokenizes texts; None if it takes none.
         reshapes: Between the shapes that clients see and those of the model; None where they are the same.
-        states: State of sequences, which requests don't bring; None for a model without.
+        steps: Runs requests of sequences, of which each has the state of the one before; None for other models.
     """
 
     config: ModelConfig
@@ -65,7 +67,7 @@ class LoadedModel:
     images: Mapping[str, ImageDecoder]
     text: TextModel | None
     reshapes: Reshapes | None
-    states: States | None = None
+    steps: StatefulExecutable | None = None
 
     @property
     def batching(self) -> BatchingConfig | None:
@@ -113,10 +115,10 @@ class LoadedModel:
         if self.reshapes is not None:
             feeds, then = self.reshapes.taken(feeds), self.reshapes.passing_on(then)
         names = None if outputs is self.all_outputs else [tensor.name for tensor in outputs]
-        if turn is None or self.states is None:
+        if turn is None or self.steps is None:
             self.runner.submit(feeds, names, options, durations, then)
         else:
-            step = Step(turn, self.states, feeds, then, options.on_cancel)
+            step = Step(turn, self.steps, feeds, then, options.on_cancel)
             step.submit(lambda given: self.runner.submit(given, names, options, durations, step.end))
 
 
@@ -157,7 +159,11 @@ class ModelOpener:
     def _open(self, executable: ServedExecutable) -> LoadedModel:
         config = self.config
         executable = keeping_state(config, executable)
-        states = executable.states if isinstance(executable, StatefulExecutable) else None
+        steps = None
+        if isinstance(executable, StatefulExecutable):
+            steps = self._steps(executable)
+            for line in executable.states.sentences():
+                logger.info("Model %r: %s", config.name, line)
         signature = served_signature(config, executable)
         seen = as_clients_see(signature, triton_config(config), folder_of(config))
         if config.interface is None:
@@ -166,8 +172,8 @@ class ModelOpener:
         text = text_model(config, executable.inputs, executable.outputs)
         lengths = self._unlike_lengths(executable, signature, text)
         # Requests fit the signature once they are read; only what images and texts became is checked again.
-        run: Run = placed(executable.run if (images or text) and states is None else executable.run_checked)
-        runner = self._runner(executable, signature, run if lengths is None else lengths.padding(run), lengths)
+        run: Run = placed(executable.run if (images or text) and steps is None else (steps or executable).run_checked)
+        runner = self._runner(executable, signature, run if lengths is None else lengths.padding(run), lengths, steps)
         batching = config.batching if isinstance(runner, DynamicBatcher) else None
         warm_up(executable, signature, config, batching)
         if lengths is not None:
@@ -187,7 +193,7 @@ class ModelOpener:
             images=images,
             text=text,
             reshapes=Reshapes.of(triton_config(config)),
-            states=states,
+            steps=steps,
         )
 
     def _finish(self, executable: ServedExecutable) -> None:
@@ -201,17 +207,38 @@ class ModelOpener:
             model.nan_natively = self.config.nan == "native"
 
     def _runner(
-        self, executable: ServedExecutable, signature: WireSignature, run: Run, lengths: LengthBatches | None
+        self,
+        executable: ServedExecutable,
+        signature: WireSignature,
+        run: Run,
+        lengths: LengthBatches | None,
+        steps: StatefulExecutable | None,
     ) -> InstancePool | DynamicBatcher:
         batching, instances = self.config.batching, self.config.instances
-        if batching is None or isinstance(executable, StatefulExecutable):
+        if batching is None or (steps is not None and not steps.joins):
             return InstancePool(run, instances, self.counts)
-        problem = no_batch_axis(signature) or dependent_rows(executable, signature)
+        problem = steps is None and (no_batch_axis(signature) or dependent_rows(executable.run, signature))
         if problem:
-            logger.warning("Model %r: requests run one by one, without batching: %s", self.config.name, problem)
+            logger.warning(ONE_BY_ONE, self.config.name, problem)
             return InstancePool(run, instances, self.counts)
-        inputs, runs_apart = signature.required, executable.needs_native
+        inputs, runs_apart = signature.required, (steps or executable).needs_native
+        if steps is not None:
+            inputs |= set(steps.state_names)
         return DynamicBatcher(run, inputs, batching, instances, self.counts, runs_apart, lengths)
+
+    def _steps(self, executable: StatefulExecutable) -> StatefulExecutable:
+        """Return what runs requests of sequences: of several together, where rows and states may be joined."""
+        if self.config.batching is None:
+            return executable
+        joined = JoinedSequences.of(executable)
+        problem = joined if isinstance(joined, str) else None
+        if isinstance(joined, JoinedSequences):
+            signature = WireSignature.of(self.config.name, joined.all_inputs, joined.all_outputs)
+            problem = no_batch_axis(signature) or dependent_rows(joined.run_checked, signature, unless_proved=True)
+        if isinstance(joined, str) or problem:
+            logger.warning(ONE_BY_ONE, self.config.name, problem)
+            return executable
+        return joined
 
     def _unlike_lengths(
         self, executable: ServedExecutable, signature: WireSignature, text: TextModel | None

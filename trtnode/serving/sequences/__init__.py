@@ -3,5 +3,5 @@
 Takes: what requests say of their sequences, and the state that runs leave.
 Gives: each request its turn, in the order in which the requests of its sequence came.
 Promises: no sequence sees the state of another one, whatever ends it; state within the bounds of the configuration.
-Imports: protocol, schema, telemetry, threads.
+Imports: executables, protocol, schema, telemetry, threads.
 """

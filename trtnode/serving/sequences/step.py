@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trtnode.partitioner.graph.states import States
 from trtnode.serving.errors import CancelledRequestError
+from trtnode.serving.executables.stateful import StatefulExecutable
 from trtnode.serving.sequences.table import Turn
 
 Outcome = Mapping[str, Any] | BaseException
@@ -19,7 +19,7 @@ class Step:
     def __init__(
         self,
         turn: Turn,
-        states: States,
+        model: StatefulExecutable,
         feeds: Mapping[str, Any],
         then: Callable[[Outcome], None],
         on_cancel: Callable[[Callable[[], None]], bool],
@@ -28,13 +28,13 @@ class Step:
 
         Args:
             turn: Its place.
-            states: Of its model.
+            model: Of the sequence.
             feeds: Its inputs.
             then: Gets its outcome, once its state is kept.
             on_cancel: Returns False if its client has left.
         """
         self._turn = turn
-        self._states = states
+        self._model = model
         self._feeds = feeds
         self._then = then
         self._on_cancel = on_cancel
@@ -48,7 +48,7 @@ class Step:
         table, turn = self._turn.table, self._turn
         try:
             if not isinstance(outcome, BaseException):
-                table.keep(turn, {pair.input.name: outcome[pair.input.name] for pair in self._states.pairs})
+                table.keep(turn, self._model.owned({name: outcome[name] for name in self._model.state_names}))
         except BaseException as error:
             outcome = error
         table.end(turn)
@@ -59,7 +59,7 @@ class Step:
             if not self._on_cancel(_nothing):
                 raise CancelledRequestError
             state = self._turn.table.state(self._turn)
-            run({**self._feeds, **(self._states.first(self._feeds) if state is None else state)})
+            run({**self._feeds, **(self._model.first(self._feeds) if state is None else state)})
         except BaseException as error:
             self.end(error)
 

@@ -107,6 +107,8 @@ def print_report(report: Report, console: Console, sparse: Sequence[LayerSparsit
     if (memory := report.memory) is not None:
         engines = f"; engines {_bytes(memory['engine_bytes'])}" if memory["engine_bytes"] else ""
         console.print(f"Memory: weights {_bytes(memory['weight_bytes'])}{engines}.", markup=False)
+    for line in report.states.sentences() if report.states else ():
+        console.print(f"With `state: auto`, a server {line}." if line.startswith("keeps") else f"{line}.", markup=False)
     _print_native(report, console)
     for name, table in tables_of(report.as_json(), sparse).items():
         _print_table(HEADINGS[name], table, console)
