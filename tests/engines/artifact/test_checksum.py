@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -13,15 +14,17 @@ from arrays import floats
 from comparison import AssertSame, RunPlainly
 from edited_models import attribute
 from model_texts import parse
-from trtnode.engines.artifact.checksum import CHECKSUM
+from trtnode.engines.artifact.checksum import CHECKSUM, FORMAT, FORMAT_NUMBER, WRITTEN_BY_US
 from trtnode.engines.artifact.files import write_model
 from trtnode.engines.build.options import CompileOptions
 from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import EngineError
 from trtnode.partitioner.errors import ModelFileError, PartitionError
+from trtnode.serving.cli.program import main
 from workshop import Workshop, prepare_and_open
 
 FEEDS = {"x": np.linspace(-1, 1, 128, dtype=np.float32).reshape(2, 64)}
+LATER = r"it was written by a newer release \(format '2'; this one reads 1\)\. Update trtnode, or compile"
 DAMAGED = r"its nodes or weights are damaged \(they differ from its checksum\)\. Copy the file again"
 
 
@@ -108,6 +111,38 @@ def test_a_compiled_file_from_before_any_release_is_refused(compiled: pathlib.Pa
 
     with pytest.raises(ModelFileError, match=r"old\.onnx.* it has no checksum, .*Compile the model again\."):
         open_model(tmp_path / "old.onnx")
+
+
+def as_later_release(model: onnx.ModelProto) -> None:
+    """Write what today's readers don't know: a part of an engine, another kind of checksum, and another report."""
+    attribute(model.graph.node[0], "engine").name = "engine_pages"
+    later = {FORMAT: str(FORMAT_NUMBER + 1), CHECKSUM: "blake3:0", WRITTEN_BY_US: "[]"}
+    for entry in model.metadata_props:
+        entry.value = later.get(entry.key, entry.value)
+
+
+@pytest.mark.parametrize("command", ["explain FILE", "strip FILE -o out.onnx --keep openvino"])
+def test_a_file_of_a_later_format_says_so_before_anything_of_it_is_hashed(
+    compiled: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    path = damaged(compiled, tmp_path, as_later_release)
+
+    with pytest.raises(ModelFileError, match=LATER):
+        open_model(path)
+    assert main(command.replace("FILE", str(path)).split()) == 1
+    assert re.search(LATER, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("number", ["", "-1", "1.5", "9" * 30])
+def test_a_format_that_is_no_number_is_that_of_a_later_release(
+    compiled: pathlib.Path, tmp_path: pathlib.Path, number: str
+) -> None:
+    proto = onnx.load(compiled)
+    next(entry for entry in proto.metadata_props if entry.key == FORMAT).value = number
+    onnx.save(proto, tmp_path / "later.onnx")
+
+    with pytest.raises(ModelFileError, match="written by a newer release"):
+        open_model(tmp_path / "later.onnx")
 
 
 @pytest.mark.parametrize("seed", range(10))

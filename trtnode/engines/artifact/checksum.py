@@ -2,12 +2,15 @@
 
 It covers what answers follow from: nodes, functions, initializers and envelopes, wherever their data stands. Engine
 bytes have a hash of their own in the envelope, since nodes without their engine still run. Metadata may change.
+
+The number of the file's format comes first: a reader of an earlier one doesn't know what later ones leave out.
 """
 
 from __future__ import annotations
 
 import hashlib
 import pathlib
+import re
 from collections.abc import Iterator
 
 import onnx
@@ -19,6 +22,12 @@ from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.external_data import read_external_data
 from trtnode.partitioner.model.mapped_weights import ENGINE_PARTS, data_outside, engine_part
 
+FORMAT = "trtnode.format"
+"""Key of the model's property with the number of its format. Files without it have the first one."""
+
+FORMAT_NUMBER = 1
+"""That of files that are written. It rises when readers of the number before would hash or read them otherwise."""
+
 CHECKSUM = "trtnode.checksum"
 """Key of the model's property that holds it."""
 
@@ -29,6 +38,7 @@ CHECKSUM_OF_SEVERAL = "trtnode.checksum.2"
 """Its key where TrtNodes have several engines: readers that know one engine would hash the others with the nodes."""
 
 KEYS = (CHECKSUM, CHECKSUM_OF_SEVERAL)
+NUMBER = re.compile("[0-9]{1,9}")
 
 UNHASHED = ENGINE_PARTS - {"envelope"}
 """Attributes of TrtNodes that the checksum leaves out."""
@@ -41,11 +51,12 @@ def stamp_checksum(model: onnx.ModelProto, path: pathlib.Path) -> None:
         model: The compiled model.
         path: Its file, beside which external data stands, if there is any.
     """
-    kept = [entry for entry in model.metadata_props if entry.key not in KEYS]
+    kept = [entry for entry in model.metadata_props if entry.key not in (FORMAT, *KEYS)]
     several = any(a.name == "envelope.1" for node in protobuf_walk.nodes(model) for a in node.attribute)
     key = CHECKSUM_OF_SEVERAL if several else CHECKSUM
     del model.metadata_props[:]
-    model.metadata_props.extend((*kept, onnx.StringStringEntryProto(key=key, value=_checksum(model, path))))
+    stamps = {FORMAT: str(FORMAT_NUMBER), key: _checksum(model, path)}
+    model.metadata_props.extend((*kept, *(onnx.StringStringEntryProto(key=k, value=v) for k, v in stamps.items())))
 
 
 def check_checksum(model: onnx.ModelProto, path: pathlib.Path) -> None:
@@ -56,9 +67,13 @@ def check_checksum(model: onnx.ModelProto, path: pathlib.Path) -> None:
         path: Its file.
 
     Raises:
-        ModelFileError: They differ, or a compiled file has no checksum.
+        ModelFileError: They differ, a compiled file has no checksum, or a later release has written it.
     """
     properties = {entry.key: entry.value for entry in model.metadata_props}
+    written = properties.get(FORMAT, str(FORMAT_NUMBER))
+    if not NUMBER.fullmatch(written) or int(written) > FORMAT_NUMBER:
+        problem = f"it was written by a newer release (format {written[:40]!r}; this one reads {FORMAT_NUMBER})."
+        raise ModelFileError(path, problem, "Update trtnode, or compile the model again with this release.")
     if stated := [properties[key] for key in KEYS if key in properties]:
         if set(stated) != {_checksum(model, path)}:
             problem = "its nodes or weights are damaged (they differ from its checksum)."
