@@ -17,6 +17,9 @@ COUNTER = """counter (float[batch,1] x, float[batch,1] state) => (float[batch,1]
 }"""
 """Adds up what it gets."""
 
+DOUBLING = COUNTER.replace("stateN = Add(state, x)", "twice = Add(state, state) stateN = Add(twice, x)")
+"""Doubles its sum before it adds."""
+
 
 def recurrent(kind: str) -> onnx.ModelProto:
     """Return an LSTM or a GRU over ``x`` of any length, with its state as PyTorch's exporter names it."""

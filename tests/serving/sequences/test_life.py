@@ -13,16 +13,11 @@ import pytest
 import tritonclient.grpc as triton
 
 from model_texts import parse
-from stateful_models import COUNTER
+from stateful_models import DOUBLING
 from tests.serving.conftest import Running, Starter, given, refusal
 from tests.serving.sequences.conftest import add
 from trtnode.serving.config.load import load_config
 from trtnode.serving.errors import ConfigError
-
-DOUBLING = COUNTER.replace("Add(state, x)", "Add(twice, x) twice = Add(state, state)").replace(
-    "stateN = Add(twice, x) twice = Add(state, state)", "twice = Add(state, state) stateN = Add(twice, x)"
-)
-"""Doubles its sum before it adds."""
 
 TOKENS = """
 tokens:
