@@ -278,7 +278,7 @@ def test_engine_that_does_not_fit_is_answered_natively_with_a_warning(
 
     assert executable.facts.segments == 1
     (rejected,) = executable.facts.rejected
-    assert [r.message for r in caplog.records if r.name == "trtnode.engines.runtime.executor"] == [
+    assert [r.message for r in caplog.records if r.name == "trtnode.engines.runtime.engine_loading"] == [
         f"{rejected} Its nodes run natively; compile the model again on this machine."
     ]
     assert re.search(message, rejected)
