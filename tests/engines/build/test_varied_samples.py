@@ -43,7 +43,7 @@ def leave_out_varied_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refused(workshop: Workshop, graph: str) -> set[str]:
-    report = workshop.compile(workshop.write(graph), worker=InProcessWorker()).report
+    report = workshop.compile(workshop.write(graph), worker=InProcessWorker(), no_optimize=("all",)).report
     return {node.code for node in report.native}
 
 

@@ -106,3 +106,17 @@ def test_one_rewrite_can_be_left_out_and_explain_says_so(source: pathlib.Path, w
     _, report = partition_model(source, options, worker=worker)
 
     assert [one.rule for one in report.rewrites] == ["hard-swish"]
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_short_vectors_keep_their_direction_in_an_engine(order: int, workshop: Workshop) -> None:
+    lengths = np.float32([1, 1e-6, 1e-30, 1e25, 0])[:, np.newaxis]
+    x = lengths * np.random.default_rng(2).normal(size=(5, 8)).astype(np.float32)
+    text = f"g (float[n,8] x) => (float[n,8] y) {{ a = Neg(x) y = LpNormalization<p = {order}>(a) }}"
+
+    executable = workshop.executable(text, all_engines=True)
+
+    assert executable.facts.native_nodes == 0
+    norms = np.linalg.norm(x.astype(np.float64), order, axis=1)[:, np.newaxis]
+    exact = -x / np.where(norms > 0, norms, 1)
+    np.testing.assert_allclose(executable.run({"x": x})["y"], exact, rtol=1e-5)

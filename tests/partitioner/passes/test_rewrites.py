@@ -40,6 +40,17 @@ PLACES = [
         ["HardSigmoid"],
         id="hard-sigmoid-by-clip",
     ),
+    *(
+        pytest.param(
+            "lp-normalization",
+            "openvino",
+            f"y = LpNormalization <p = {order}, axis = {axis}> (x)",
+            opset,
+            ["Abs", "ReduceMax", "Max", "Div", f"ReduceL{order}", "Max", "Div"],
+            id=f"lp-normalization-{order}-of-axis-{axis}-at-opset-{opset}",
+        )
+        for order, axis, opset in ((1, -1, 13), (2, 1, 18), (2, -1, 22))
+    ),
     pytest.param(
         "layer-norm",
         "native",

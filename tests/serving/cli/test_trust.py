@@ -138,8 +138,8 @@ def test_trust_that_can_not_be_read_is_told_with_its_line(
 def test_one_command_builds_for_several_libraries_with_one_cut(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """OpenVINO leaves LpNormalization native, so TensorRT for RTX does, too."""
-    text = "g (float[2,8] x) => (float[2,8] y) { a = Relu(x) b = LpNormalization<p = 2>(a) c = Neg(b) y = Exp(c) }"
+    """OpenVINO leaves GlobalLpPool native, so TensorRT for RTX does, too."""
+    text = "g (float[2,8,1,1] x) => (float[2,8,1,1] y) { a = Relu(x) b = GlobalLpPool<p = 2>(a) c = Neg(b) y = Exp(c) }"
     onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21]> {text}'), tmp_path / "m.onnx")
     both = tmp_path / "both.onnx"
     command = f"compile {tmp_path}/m.onnx -o {both} --engine openvino,tensorrt-rtx --targets sm86 --no-cache --json"
@@ -152,7 +152,7 @@ def test_one_command_builds_for_several_libraries_with_one_cut(
     assert (facts["engines_built"], facts["unchecked"]) == (4, ["no GPU here"])
     assert [one["backend"] for one in engines] == ["openvino", "tensorrt-rtx"] * 2
     assert [one["problem"] is None for one in engines] == [True, False] * 2
-    x = np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)
+    x = np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8, 1, 1)
     results = [open_model(path).run({"x": x})["y"] for path in (tmp_path / "m.onnx", both)]
     np.testing.assert_allclose(*results, rtol=1e-5)
 

@@ -22,6 +22,7 @@ RewriteName: TypeAlias = Literal[
     "layer-norm",
     "layer-norm-operator",
     "layer-norm-unscaled",
+    "lp-normalization",
     "reshapes",
 ]
 

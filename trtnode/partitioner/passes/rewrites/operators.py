@@ -230,3 +230,42 @@ def _clips_at_six(found: Found) -> bool:
         limits = [found.values["low"], found.values["high"]]
         return [number_in(v) for v in limits] == [0.0, 6.0] and all(len(tensor_of(v).shape) < 2 for v in limits)
     return clip.attributes.get_float("min", math.nan) == 0.0 and clip.attributes.get_float("max", math.nan) == 6.0
+
+
+FIRST_AXES_INPUT = 18
+
+SMALLEST_NORMAL = 2.0**-126
+
+
+def find_lp_normalization(op: ir.Node) -> Replacement | None:
+    """Find LpNormalization: OpenVINO adds an epsilon to the norm, so short vectors lose their length.
+
+    With m the largest absolute value of a vector x, and y = x / m, its norm is m·‖y‖, and ‖y‖ is at least 1: x / ‖x‖ is
+    y / max(‖y‖, 1). Where x is 0, m is replaced by the smallest normal number, and the result is 0, as the operator's.
+    """
+    x, order = op.inputs[0] if op.inputs else None, op.attributes.get_int("p", 2)
+    if op.op_type != "LpNormalization" or op.domain or x is None or not is_float32(x) or order not in (1, 2):
+        return None
+    axis = op.attributes.get_int("axis", -1)
+
+    def apply() -> None:
+        writer = Writer([op], "lp_normalization")
+
+        def reduced(kind: str, value: ir.Value) -> ir.Value:
+            if writer.opset < FIRST_AXES_INPUT:
+                return _kept(writer.call(kind, value, axes=[axis], keepdims=1), axis)
+            return _kept(writer.call(kind, value, writer.constant(np.array([axis]), ir.DataType.INT64)), axis)
+
+        largest = writer.call("Max", reduced("ReduceMax", writer.call("Abs", x)), writer.number(SMALLEST_NORMAL))
+        scaled = writer.call("Div", x, largest)
+        norm = writer.call("Max", reduced(f"ReduceL{order}", scaled), writer.number(1.0))
+        writer.finish(writer.call("Div", scaled, norm))
+
+    return Replacement([op], apply)
+
+
+def _kept(value: ir.Value, axis: int) -> ir.Value:
+    """Give the result of a reduction that keeps its axis the size 1 there."""
+    if value.shape is not None:
+        value.shape = ir.Shape([1 if place == axis % value.shape.rank() else d for place, d in enumerate(value.shape)])
+    return value

@@ -19,6 +19,7 @@ from trtnode.partitioner.passes.rewrites.operators import (
     find_hard_sigmoid,
     find_hard_swish,
     find_layer_norm,
+    find_lp_normalization,
     find_unscaled_layer_norm,
     find_usual_layer_norm,
 )
@@ -139,6 +140,13 @@ RULES: tuple[Rule, ...] = (
         find=_each(find_unscaled_layer_norm),
         gains={NATIVE: Gain(2.0, 1.08)},
         needs=_ops("ReduceMean Sqrt Div", "ReduceMean Sqrt Reciprocal"),
+    ),
+    Rule(
+        name="lp-normalization",
+        find=_each(find_lp_normalization),
+        gains={NATIVE: EQUAL, OPENVINO: EQUAL},
+        needs=_ops("LpNormalization"),
+        opens=True,
     ),
     Rule(
         name="reshapes",
