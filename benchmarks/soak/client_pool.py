@@ -47,6 +47,7 @@ ALL_CLIENTS = (
     ClientGroup("inspect", clients.inspect, 1, 0.2),
     ClientGroup("scrape", clients.scrape, 1, 0.5),
     ClientGroup("embed", clients.embed, 2, 0.02),
+    ClientGroup("sequence", clients.take_turns, 3, 0.02),
 )
 
 FUZZ_CLIENTS = (

@@ -17,11 +17,12 @@ from typing import Any
 import grpc
 import numpy as np
 
-from benchmarks.soak.expected_answers import CheckedRequest, SoakModel, as_array
+from benchmarks.soak.expected_answers import SUMS, CheckedRequest, SoakModel, as_array
 from benchmarks.soak.mutators import Mutator
 from benchmarks.soak.outcomes import Outcome, outcome_of
 from trtnode import protos
 from trtnode.bench.load.target import INFER_METHOD, call
+from trtnode.bench.server_process import inference_request
 from trtnode.protos import ModelInferRequest, ModelInferResponse, ModelStreamInferResponse
 from trtnode.serving.service.rpc_table import SERVICE_NAME
 
@@ -219,6 +220,29 @@ def embed(context: ClientContext) -> Iterator[Outcome]:
         return
     right = np.shape(found) == expected.shape and np.allclose(found, expected, rtol=1e-3, atol=1e-4)
     yield Outcome("HTTP 200", "" if right else "wrong vectors")
+
+
+def take_turns(context: ClientContext) -> Iterator[Outcome]:
+    """Add numbers up in a sequence, which may be left, and may see its model replaced."""
+    identity, total = context.rng.getrandbits(62) + 1, np.zeros((1, 3), np.int64)
+    steps, leaves = context.rng.randint(1, 20), context.rng.random() < 0.3
+    for number in range(steps):
+        if context.rng.random() < 0.005:
+            load = protos.RepositoryModelLoadRequest(model_name=SUMS)
+            yield _call(functools.partial(call, context.channel, "RepositoryModelLoad", load, ANSWER_S), _CODES.OK)
+        addend = np.full((1, 3), context.rng.randint(-9, 9))
+        total = total + addend
+        request = inference_request(SUMS, {"x": addend})
+        request.parameters["sequence_id"].int64_param = identity
+        request.parameters["sequence_start"].bool_param = not number
+        request.parameters["sequence_end"].bool_param = number == steps - 1 and not leaves
+        try:
+            response = _infer_method(context)(request, timeout=ANSWER_S)
+        except grpc.RpcError as error:
+            yield outcome_of(error.code(), error.details(), _CODES.OK)
+            return
+        right = response.raw_output_contents[0] == total.tobytes()
+        yield Outcome("OK", "" if right else f"a wrong sum in sequence {identity}")
 
 
 def _infer_checked(context: ClientContext, timeout_s: float, *expected: grpc.StatusCode) -> Outcome:

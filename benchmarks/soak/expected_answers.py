@@ -18,6 +18,8 @@ from trtnode.protos import ModelInferRequest, ModelInferResponse
 from trtnode.serving.protocol.wire_signature import BYTES, DATATYPES
 
 REQUESTS_A_MODEL = 12
+SUMS = "sums"
+"""The model that keeps state."""
 SIDE = 96
 """Side of the images of the model ``image`` in pixels."""
 
@@ -130,6 +132,7 @@ def soak_models(rng: np.random.Generator) -> list[SoakModel]:
             sent=[{"text": np.array([" ".join(words) for words in some], object)} for some in sentences],
             files={"tokenizer.json": tokenizer()},
         ),
+        SoakModel(SUMS, {"engine": "native", "state": "auto", "sequences": {"max": 24, "idle_s": 2}}, [_sums()], []),
     ]
 
 
@@ -187,6 +190,12 @@ def _numbers() -> onnx.ModelProto:
     nodes = [helper.make_node("Add", ["a", "b"], ["sum"]), helper.make_node("Shape", ["a"], ["size"])]
     shape: tuple[Any, list[int | str]] = (TensorProto.INT64, ["n", 3])
     return _model(nodes, {"a": shape, "b": shape}, {"sum": shape, "size": (TensorProto.INT64, [2])}, {})
+
+
+def _sums() -> onnx.ModelProto:
+    shape: tuple[Any, list[int | str]] = (TensorProto.INT64, ["n", 3])
+    nodes = [helper.make_node("Add", ["x", "state"], ["stateN"]), helper.make_node("Identity", ["stateN"], ["sum"])]
+    return _model(nodes, {"x": shape, "state": shape}, {"sum": shape, "stateN": shape}, {})
 
 
 def _texts() -> onnx.ModelProto:

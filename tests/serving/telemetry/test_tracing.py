@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import tritonclient.grpc as triton
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tritonclient.utils import InferenceServerException
 
+from model_texts import parse
 from otlp_collector import Collector
+from stateful_models import COUNTER
 from tests.serving.conftest import Running, Starter, given
 from trtnode.serving.errors import MissingExtraError
 
@@ -116,6 +119,18 @@ def test_a_batch_shows_its_rows_to_each_of_its_requests(traced: Callable[..., Ru
     assert max(requests) > 1
     assert all(count % rows == 0 for rows, count in requests.items())
     assert all(collector.parts(batch) for batch in batches)
+
+
+def test_a_step_names_its_sequence(collector: Collector, start: Starter, tmp_path: Path) -> None:
+    onnx.save(parse(COUNTER), tmp_path / "counter.onnx")
+    tracing = f"tracing: {{otlp_endpoint: 'http://127.0.0.1:{collector.port}'}}"
+    models = f"- {{name: counter, path: {tmp_path}/counter.onnx, engine: native, warmup: 0, state: auto}}\n"
+    running = start(models, server=tracing)
+
+    inputs = [given("x", np.zeros((1, 1), np.float32))]
+    running.client.infer("counter", inputs, sequence_id="a chat", sequence_start=True)
+
+    assert facts(collector.requests()[0])["trtnode.sequence"] == "a chat"
 
 
 def test_a_request_that_fails_says_why(traced: Callable[..., Running], collector: Collector) -> None:

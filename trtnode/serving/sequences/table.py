@@ -240,18 +240,17 @@ class SequenceTable:
             self._watch()
 
     def _begin(self, key: Hashable, find: Callable[[], Holder]) -> Sequence:
+        sequence = Sequence(key, find())
         before = self._live.get(key)
         if before is not None:
             self._end(before, SequenceEnd.END)
         if len(self._live) >= self.config.max:
             if not self._idle:
-                find().counts.sequences.refused += 1
+                sequence.holder.counts.sequences.refused += 1
                 raise SequencesFullError(f"{self.config.max} sequences are in use", "max")
             self._end(next(iter(self._idle.values())), SequenceEnd.EVICTED)
-        while True:
-            sequence = Sequence(key, find())
-            if sequence.holder.enter(sequence):  # else another version has just taken its place, and is found next
-                break
+        while not sequence.holder.enter(sequence):  # another version has just taken its place
+            sequence.holder = find()
         self._live[key] = sequence
         self._ended.pop(key, None)
         sequence.holder.counts.sequences.open += 1
