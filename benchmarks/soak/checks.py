@@ -58,6 +58,7 @@ class Results:
         tallies: Requests of each stage, by its name.
         samples: The server under steady load.
         growth: Of memory under steady load.
+        alone: Bytes that a request adds to memory, by kind, without clients of other kinds.
         rests: The server without clients: after the warm-up, after the steady load, after the reloads.
         reloads: Number of models that were reloaded under full load.
         stop: The end of the server.
@@ -66,6 +67,7 @@ class Results:
     tallies: Mapping[str, Tally]
     samples: Sequence[ProcessStats]
     growth: Growth
+    alone: Mapping[str, float]
     rests: tuple[ProcessStats, ProcessStats, ProcessStats]
     reloads: int
     stop: Stop

@@ -129,6 +129,22 @@ def growth(samples: Sequence[ProcessStats]) -> Growth:
     return Growth(_slope(minutes, memory), float(low), float(high))
 
 
+def growth_per_request(samples: Sequence[ProcessStats], requests: int) -> float:
+    """Return by how many bytes memory grew with each request, from the slope of the second half of some samples.
+
+    The first half fills what is kept once: connections, kernels, shapes, and memory that allocators don't give back.
+
+    Args:
+        samples: Of a process, taken while its clients sent requests at an even rate.
+        requests: Their number.
+    """
+    late = samples[len(samples) // 2 :]
+    if len(late) < 2 or not requests:
+        return 0.0
+    seconds, memory = (np.array([getattr(one, name) for one in late]) for name in ("seconds", "rss_mb"))
+    return 1e6 * _slope(seconds, memory) * (samples[-1].seconds - samples[0].seconds) / requests
+
+
 def _slope(x: np.ndarray, y: np.ndarray) -> float:
     centred = x - x.mean()
     return float(centred @ (y - y.mean()) / (centred @ centred))

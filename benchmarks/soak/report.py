@@ -31,6 +31,10 @@ def print_results(console: Console, results: Results) -> None:
     for check in results.checks():
         checks.add_row(check.name, check.found, check.wanted, "ok" if check.passed else "[bold red]FAILED")
     console.print(checks)
+    alone = Table("each kind alone", "memory, bytes a request", box=box.SIMPLE_HEAD, show_edge=False)
+    for kind, growth in results.alone.items():
+        alone.add_row(kind, f"{growth:+.1f}")
+    console.print(alone)
     for line in (
         *(one for tally in results.tallies.values() for one in tally.examples),
         *results.stop.complaints[:MOST_LINES],
@@ -55,6 +59,7 @@ def write_results(file: pathlib.Path, plan: SoakPlan, results: Results) -> None:
         ],
         "faults": {stage: tally.examples for stage, tally in results.tallies.items()},
         "growth": dataclasses.asdict(results.growth),
+        "alone": dict(results.alone),
         "rests": [dataclasses.asdict(rest) for rest in results.rests],
         "steady": [dataclasses.asdict(sample) for sample in results.samples],
         "stop": dataclasses.asdict(results.stop),

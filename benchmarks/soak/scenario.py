@@ -23,13 +23,17 @@ from benchmarks.soak.clients import ANSWER_S, ClientContext, in_memory, register
 from benchmarks.soak.expected_answers import CheckedRequest, soak_models
 from benchmarks.soak.mutators import Mutator
 from benchmarks.soak.outcomes import Outcome, Tally, outcome_of
-from benchmarks.soak.process_stats import ProcessStats, StatsSampler, growth, wait_until_settled
+from benchmarks.soak.process_stats import ProcessStats, StatsSampler, growth, growth_per_request, wait_until_settled
 from benchmarks.soak.server import ServerProcess
 from trtnode.bench.load.target import call
 from trtnode.protos import LogSettingsRequest, ModelInferRequest, RepositoryModelLoadRequest
 
 WARM_UP, STEADY = 0.25, 0.75
 """Shares of the time. Fuzzing and reloads may take longer."""
+
+ALONE = 0.5
+"""As long as this share of it, besides, the kinds of clients work one after the other, each alone."""
+ALONE_SAMPLE_S = 0.1
 
 BEFORE_STOP_S = 3.0
 LOG_EVERY_REQUEST = LogSettingsRequest(settings={"log_verbose_level": LogSettingsRequest.SettingValue(uint32_param=1)})
@@ -115,6 +119,7 @@ class _Scenario:
             while operator.length_hint(self._context.numbers) and self._server.alive:
                 self._wait(1)
         steady = self._rest(warm)
+        alone = {group.name: self._growth_of(group) for group in ALL_CLIENTS}
         self._reload_all("reloads", 1 + self._plan.reloads)
         reloaded = self._rest(warm)
         call(self._context.channel, "LogSettings", LOG_EVERY_REQUEST)
@@ -126,6 +131,7 @@ class _Scenario:
             tallies=self._tallies,
             samples=sampler.samples,
             growth=growth(sampler.samples),
+            alone=alone,
             rests=(warm, steady, reloaded),
             reloads=self._plan.reloads,
             stop=Stop(
@@ -135,6 +141,13 @@ class _Scenario:
                 complaints=self._server.complaints(),
             ),
         )
+
+    def _growth_of(self, group: ClientGroup) -> float:
+        """Return the bytes that a request of one kind adds to the server's memory, without clients of other kinds."""
+        stage = f"{group.name} alone"
+        with self._clients(stage, [group]), StatsSampler(self._server.pid, ALONE_SAMPLE_S) as sampler:
+            self._wait(self._plan.seconds * ALONE / len(ALL_CLIENTS))
+        return growth_per_request(sampler.samples, self._tallies[stage].counts.total())
 
     def _clients(self, stage: str, groups: Iterable[ClientGroup], *, may_refuse: bool = False) -> ClientPool:
         self._report_stage(stage)

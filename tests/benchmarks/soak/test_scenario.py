@@ -36,6 +36,7 @@ def results() -> Results:
         tallies={"steady load": Tally()},
         samples=[],
         growth=Growth(0.1, -0.2, 0.4),
+        alone={"infer": 0.5},
         rests=(still, still, still),
         reloads=100,
         stop=Stop(code=0, seconds=0.5, lost=0, complaints=[]),
@@ -100,6 +101,15 @@ def test_a_short_soak_finds_no_fault(tmp_path: pathlib.Path, monkeypatch: pytest
     assert [c for c in result["checks"] if not c["passed"] and not c["name"].startswith(unsettled)] == []
     assert {one["kind"] for one in result["requests"]} >= {"infer", "stream", "mutated", "reload", "scrape"}
     assert result["plan"]["seed"] == 1
+    assert result["alone"].keys() >= {"infer", "stream", "mistake", "embed"}
+
+
+def test_growth_is_told_by_request_and_without_what_comes_at_first() -> None:
+    late = samples(6.0)
+    early = [dataclasses.replace(one, rss_mb=one.rss_mb + 50) for one in late[:30]]
+
+    assert process_stats.growth_per_request([*early, *late[30:]], requests=1000) == pytest.approx(11_900)
+    assert process_stats.growth_per_request(late, requests=0) == 0
 
 
 @pytest.mark.parametrize("wrong", [["--minutes", "-1"], ["--minutes", "nan"], ["--mutated", "0"], ["--reloads", "x"]])

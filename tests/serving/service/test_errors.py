@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.serving.conftest import Eventually, FakeExecutable, StartFake, given, refusal
-from trtnode.engines.errors import ExecutionError
+from trtnode.engines.errors import ExecutionError, OutOfMemoryError, ThreadLimitError
 
 
 class Remembering(FakeExecutable):
@@ -52,3 +52,21 @@ def test_a_request_that_fails_doesnt_wait_for_the_garbage_collector(
     assert status == "INTERNAL"
     assert fake.seen
     eventually(lambda: all(one() is None for one in fake.seen))
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        pytest.param(ThreadLimitError("pids.max", 8, 34), ("UNAVAILABLE", "pids.max allows 8"), id="threads"),
+        pytest.param(OutOfMemoryError(), ("RESOURCE_EXHAUSTED", "more memory"), id="memory"),
+    ],
+)
+def test_a_request_at_a_limit_of_the_system_is_told_of_it(
+    start_fake: StartFake, fake: Remembering, error: Exception, expected: tuple[str, str]
+) -> None:
+    running = start_fake()
+    fake.error = error
+
+    status, told = refusal(lambda: running.client.infer("fake", [given("x", np.zeros(2, np.float32))]))
+
+    assert (status, expected[1] in told) == (expected[0], True)

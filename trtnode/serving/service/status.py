@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import grpc
 
-from trtnode.engines.errors import ExecutionError, MemoryLimitError
+from trtnode.engines.errors import ExecutionError, MemoryLimitError, OutOfMemoryError, SystemLimitError
 from trtnode.serving.errors import (
     AlreadyExistsError,
     CancelledRequestError,
@@ -41,6 +41,8 @@ CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (UnsupportedError, grpc.StatusCode.UNIMPLEMENTED),
     (CancelledRequestError, grpc.StatusCode.CANCELLED),
     (MemoryLimitError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (OutOfMemoryError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (SystemLimitError, grpc.StatusCode.UNAVAILABLE),
     (ExecutionError, grpc.StatusCode.INTERNAL),
     (InvalidOutputError, grpc.StatusCode.INTERNAL),
     (ModelChangeError, grpc.StatusCode.INTERNAL),  # as clients know it from Triton, also for an unknown model
