@@ -32,7 +32,10 @@ CHILD_TASKS, CHILD_TASKS_A_CORE = 5, 2
 MANY_TASKS = 1 << 14
 """A limit from here on isn't worth counting for."""
 
-ALL_PROCESSES = pathlib.Path("/proc")
+_reserved: list[int] = []
+
+ALL_PROCESSES, OWN_TASKS = pathlib.Path("/proc"), pathlib.Path("/proc/self/task")
+"""A folder ``task`` has one folder for each thread, and two links besides."""
 
 
 def as_limit(error: BaseException) -> SystemLimitError | OutOfMemoryError | None:
@@ -68,6 +71,16 @@ def child_tasks() -> int:
     return CHILD_TASKS + CHILD_TASKS_A_CORE * usable_cores().count
 
 
+def reserve_tasks(needed: int) -> None:
+    """Have later checks leave room for so many processes and threads of this one, which it starts when it needs them.
+
+    Raises:
+        ThreadLimitError: There is no such room.
+    """
+    check_tasks(needed)
+    _reserved[:] = [needed]
+
+
 def check_tasks(needed: int) -> None:
     """Refuse to begin what can't end well.
 
@@ -77,7 +90,8 @@ def check_tasks(needed: int) -> None:
     Raises:
         ThreadLimitError: Limits leave no room for them.
     """
-    if any(most - used < needed for most, used, _ in _task_limits()):
+    free = needed + max(0, sum(_reserved) - OWN_TASKS.stat().st_nlink + 2) if _reserved else needed
+    if any(most - used < free for most, used, _ in _task_limits()):
         raise _thread_limit(needed)
 
 
@@ -110,5 +124,5 @@ def _tasks_of_user() -> int:
     for tasks in ALL_PROCESSES.glob("[0-9]*/task"):
         with contextlib.suppress(OSError):  # it has just ended
             found = tasks.stat()
-            count += found.st_nlink - 2 if found.st_uid == user else 0  # a folder for each of its threads
+            count += found.st_nlink - 2 if found.st_uid == user else 0
     return count

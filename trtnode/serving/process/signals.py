@@ -9,7 +9,7 @@ import sys
 import threading
 
 from trtnode.engines.process_memory import keep_free_memory
-from trtnode.engines.system_limits import SERVER_TASKS, check_tasks
+from trtnode.engines.system_limits import SERVER_TASKS, reserve_tasks
 from trtnode.partitioner.model.garbage import freeze
 from trtnode.serving.models.loader import engine_loader
 from trtnode.serving.process.single_process import Server
@@ -39,7 +39,7 @@ def serve(config: ServableConfig, log_level: str | None) -> int:
     if log_level is None:
         logging.getLogger().setLevel(config.server.log.level.upper())
     logs.use_format(config.server.log.format)
-    check_tasks(SERVER_TASKS)
+    reserve_tasks(SERVER_TASKS)
     raise_descriptor_limit()
     keep_free_memory()
     several = config.server.grpc.workers > 1
