@@ -83,7 +83,9 @@ def test_too_few_threads_are_told_as_such_and_leave_nothing_in_the_cache(
     [
         pytest.param(RuntimeError("can't start new thread"), "starts no more processes or threads", id="python"),
         pytest.param(RuntimeError("pthread_create failed, error code: 11"), "starts no more", id="onnxruntime"),
-        pytest.param(OSError(errno.EMFILE, os.strerror(errno.EMFILE)), r"raise the limit \(ulimit -n\)", id="files"),
+        pytest.param(
+            OSError(errno.EMFILE, os.strerror(errno.EMFILE)), r"raise the limit \(ulimit -n\), to 64", id="files"
+        ),
         pytest.param(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "Free some disk space", id="disk"),
     ],
 )
@@ -162,3 +164,14 @@ def test_the_limits_of_a_container_are_read(tmp_path: pathlib.Path, monkeypatch:
     system_limits.check_tasks(3)
     with pytest.raises(ThreadLimitError, match=r"pod/pids.max allows 20, and about \d+ are needed. Raise the limit\."):
         system_limits.check_tasks(4)
+
+
+def test_threads_that_find_no_memory_for_their_stacks_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (1 << 28 if kind == resource.RLIMIT_DATA else -1, -1))
+
+    assert isinstance(as_limit(RuntimeError("can't start new thread")), OutOfMemoryError)
+
+
+def test_a_child_with_too_little_memory_for_its_libraries_says_so() -> None:
+    with SubprocessWorker(memory_bytes=32 << 20) as worker, pytest.raises(OutOfMemoryError, match="more memory than"):
+        worker.call(os.getpid, 60)

@@ -18,7 +18,7 @@ from trtnode.engines.errors import OutOfMemoryError, SystemLimitError, ThreadLim
 MEMORY = ("std::bad_alloc", "bad allocation", "MemoryError", "Failed to allocate memory", "Cannot allocate memory")
 THREADS = ("Resource temporarily unavailable", "can't start new thread", "pthread_create", "Cannot fork")
 OTHERS = {
-    "Too many open files": "This process has as many files open as it may: raise the limit (ulimit -n).",
+    "Too many open files": "This process has as many files open as it may: raise the limit (ulimit -n), to 64 or more.",
     "No space left on device": "Free some disk space.",
     "Disk quota exceeded": "Free some disk space, or raise the quota.",
 }
@@ -44,7 +44,9 @@ def as_limit(error: BaseException) -> SystemLimitError | OutOfMemoryError | None
     if any(part in text for part in MEMORY):
         return OutOfMemoryError()
     if any(part in text for part in THREADS):
-        return _thread_limit(child_tasks())
+        bounded = resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY
+        # Threads need memory for their stacks, and the system doesn't tell which of the two is lacking.
+        return OutOfMemoryError() if bounded and has_room(child_tasks()) else _thread_limit(child_tasks())
     told = next((part for part in OTHERS if part in text), None)
     return SystemLimitError(f"The system refuses this program something: {told}. {OTHERS[told]}") if told else None
 
@@ -90,9 +92,14 @@ def check_tasks(needed: int) -> None:
     Raises:
         ThreadLimitError: Limits leave no room for them.
     """
-    free = needed + max(0, sum(_reserved) - OWN_TASKS.stat().st_nlink + 2) if _reserved else needed
-    if any(most - used < free for most, used, _ in _task_limits()):
+    if not has_room(needed):
         raise _thread_limit(needed)
+
+
+def has_room(needed: int) -> bool:
+    """Return whether limits leave room for so many more processes and threads, besides those that are reserved."""
+    free = needed + max(0, sum(_reserved) - OWN_TASKS.stat().st_nlink + 2) if _reserved else needed
+    return all(most - used >= free for most, used, _ in _task_limits())
 
 
 def _thread_limit(needed: int) -> ThreadLimitError:

@@ -43,6 +43,9 @@ STOP_SECONDS = 5.0
 
 KILLED = "The system has killed its process (SIGKILL), since the container or the machine has no memory left."
 
+IMPORTS_BYTES = 256 << 20
+"""With less memory, a child may end before it can tell."""
+
 CLEAN_BYTES = 512 << 20
 """A child with more memory at rest has kept something of a job."""
 
@@ -127,14 +130,7 @@ class SubprocessWorker:
                 succeeded, result = self._answer(connection, function.__name__, timeout_s)
             except (EOFError, OSError) as error:
                 code = self._kill(STOP_SECONDS)  # a child that crashed has its own exit code in a moment
-                if not self._cancelled:
-                    check_tasks(child_tasks())  # threads that can't be started end many libraries
-                if code == -signal.SIGINT and threading.current_thread() is threading.main_thread():
-                    raise KeyboardInterrupt from error  # it reached the child first
-                if code == -signal.SIGKILL and not self._cancelled and out_of_memory_kills() != self._kills:
-                    raise OutOfMemoryError(KILLED) from error
-                end = "was cancelled" if self._cancelled else f"crashed (exit code {code})"
-                raise WorkerError(f"The process that ran {function.__name__} {end}.") from error
+                raise self._error_of_end(function.__name__, code) from error
             except BaseException:
                 self._kill()  # its answer would be taken for the next call's
                 raise
@@ -146,6 +142,24 @@ class SubprocessWorker:
             raise result
         self._is_used = True
         raise WorkerError(f"{function.__name__} failed: {result}")
+
+    def _error_of_end(self, name: str, code: int | None) -> WorkerError:
+        """Return the error of a call whose child has ended with some exit code.
+
+        Raises:
+            ThreadLimitError: There is no room for its threads, which ends many libraries.
+            KeyboardInterrupt: Ctrl-C reached the child first.
+        """
+        if self._cancelled:
+            return WorkerError(f"The process that ran {name} was cancelled.")
+        check_tasks(child_tasks())
+        if code == -signal.SIGINT and threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        if code == -signal.SIGKILL and out_of_memory_kills() != self._kills:
+            return OutOfMemoryError(KILLED)
+        if (self._memory_bytes or IMPORTS_BYTES) < IMPORTS_BYTES:
+            return OutOfMemoryError()
+        return WorkerError(f"The process that ran {name} crashed (exit code {code}).")
 
     def _answer(self, connection: Connection, name: str, timeout_s: float) -> tuple[bool, Any]:
         """Wait for the outcome of a call, and pass its progress on."""
