@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.metadata
 import json
 import os
@@ -22,12 +23,14 @@ from typing import Any
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from prometheus_client import generate_latest
 
 import trtnode
 from trtnode.serving.cli.serve import SERVE
 from trtnode.serving.config.command_line import config_from
 from trtnode.serving.config.load import load_config
 from trtnode.serving.schema.server import ServableConfig
+from trtnode.serving.workers.merged_metrics import MergedMetrics
 from unprivileged import become
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -94,7 +97,9 @@ def test_the_deployment_is_what_a_cluster_asks_of_it(config: ServableConfig) -> 
     assert ports == {"grpc": config.server.grpc.port, "http": config.server.http.port}
     assert {one["targetPort"] for one in service["spec"]["ports"]} == ports.keys()
     assert {mount["name"] for mount in container()["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
-    assert pod["terminationGracePeriodSeconds"] > config.server.shutdown_grace_s
+    wait_s = int(container()["lifecycle"]["preStop"]["exec"]["command"][-1])
+    assert pod["terminationGracePeriodSeconds"] > wait_s + config.server.shutdown_grace_s
+    assert manifests()["PodDisruptionBudget"]["spec"]["selector"] == deployment["spec"]["selector"]
     assert pod["securityContext"]["runAsNonRoot"]
     assert container()["securityContext"]["readOnlyRootFilesystem"]
     assert (limits.load_memory_mb or memory_mb) + (limits.model_memory_mb or memory_mb) <= memory_mb
@@ -182,6 +187,7 @@ def test_dashboard_and_alerts_ask_for_what_a_server_exports(
         urllib.request.urlopen(f"http://{server.http_address}/metrics") as answer,
     ):
         exported = answer.read().decode()
+    exported += generate_latest(MergedMetrics(dict, int).registry).decode()  # what only several workers have
 
     asked = set(re.findall(r"\b(?:nv|trtnode|process)_\w+", queries))
     labels = {label for group in re.findall(r"by \(([^)]*)\)", queries) for label in group.split(", ")}
@@ -349,9 +355,10 @@ def test_the_runtime_of_kserve_serves_what_is_mounted(
     shutil.copy(DIGITS, file)
     parser = argparse.ArgumentParser()
     SERVE.configure(parser)
+    (tmp_path / "server.yaml").write_text(kserve["ConfigMap"]["data"]["server.yaml"])
+    places = {"/mnt/models": f"{tmp_path}/mnt/models", "/etc/trtnode": str(tmp_path), "{{.Name}}": "letters"}
     command, *arguments = [
-        one.replace("/mnt/models", str(tmp_path / "mnt/models")).replace("{{.Name}}", "letters")
-        for one in container["args"]
+        functools.reduce(lambda text, one: text.replace(*one), places.items(), one) for one in container["args"]
     ]
 
     config = config_from(parser.parse_args(arguments))
@@ -359,6 +366,9 @@ def test_the_runtime_of_kserve_serves_what_is_mounted(
     assert command == "serve"
     assert [model.name for model in config.models] == ["letters"]
     assert config.server.http.port == container["ports"][0]["containerPort"] == 8080
+    limits, memory_mb = config.server.limits, int(container["resources"]["limits"]["memory"].removesuffix("Gi")) << 10
+    assert (limits.load_memory_mb or memory_mb) + (limits.model_memory_mb or memory_mb) <= memory_mb
+    assert config.server.shutdown_delay_s + config.server.shutdown_grace_s < 30  # a pod's default
     assert {mount["name"] for mount in container["volumeMounts"]} == {
         volume["name"] for volume in kserve["ServingRuntime"]["spec"]["volumes"]
     }

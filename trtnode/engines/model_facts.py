@@ -29,6 +29,7 @@ class ModelFacts:
         report: The compilation's report; None where there is none.
         memory: The memory plan; None where there is none.
         source: A copy of the model's file that nobody writes; None where there is none.
+        sha256: Hash of the model's file; empty of a model that is made of several.
         variants: Figures of the model's variants, one of which this is.
     """
 
@@ -46,6 +47,7 @@ class ModelFacts:
     report: Mapping[str, Any] | None = None
     memory: Mapping[str, Any] | None = None
     source: pathlib.Path | None = None
+    sha256: str = ""
     variants: Sequence[Mapping[str, Any]] = ()
 
     @property

@@ -2,49 +2,117 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import itertools
+import json
 import queue
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
 import pytest
+import tritonclient.grpc as triton
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from tests.serving.conftest import FakeExecutable, Starter, StartFake
+from tests.serving.conftest import FakeExecutable, Running, Starter, StartFake
 from tests.serving.process.conftest import NOT_SERVING, SERVING, infer, wait_until
 from trtnode.bench.server_process import inference_request
 from trtnode.serving.errors import AddressError
 from trtnode.serving.grpc.server import FLUSH_S
 
 STREAM_METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
+BODY = json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}).encode()
 
 
-def test_a_stop_lets_requests_finish_and_refuses_new_ones(start_fake: StartFake, fake: FakeExecutable) -> None:
+def test_a_stop_lets_requests_finish_and_sends_clients_away(start_fake: StartFake, fake: FakeExecutable) -> None:
     running = start_fake()
     fake.gate.clear()
 
-    with ThreadPoolExecutor(8) as pool, grpc.insecure_channel(running.address) as channel:
+    with ThreadPoolExecutor(8) as pool, grpc.insecure_channel(running.address) as channel, kept(running) as connection:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
         assert next(watch).status == SERVING
         accepted = [pool.submit(infer, running.client) for _ in range(6)]
         wait_until(lambda: running.server.in_flight == 6)
+        assert ask(connection, "/readyz")[:2] == (200, None)
         stopped = pool.submit(running.server.stop, 20)
         assert next(watch).status == NOT_SERVING
-        assert running.client.is_server_live()
-        assert not running.client.is_server_ready()
-        with pytest.raises(InferenceServerException, match="the server is stopping") as caught:
-            infer(running.client)
-        assert caught.value.status() == "StatusCode.UNAVAILABLE"
+        wait_until(lambda: is_turned_away(running.client))
+        assert ask(connection, "/livez")[:2] == (200, "close")
         fake.gate.set()
         assert [answer.result().tolist() for answer in accepted] == [[1]] * 6
         watch.cancel()  # the server would give it time to end
         assert stopped.result() is True
 
     assert fake.closed
+
+
+def test_requests_are_answered_until_the_delay_of_a_stop_is_over(start_fake: StartFake) -> None:
+    running = start_fake(server="shutdown_delay_s: 1.5")
+
+    with ThreadPoolExecutor(1) as pool, kept(running) as connection:
+        assert ask(connection, "/readyz")[0] == 200
+        stopped = pool.submit(running.server.stop, 20)
+        wait_until(lambda: not running.client.is_server_ready())
+        assert infer(running.client).tolist() == [1]
+        status, told, content = ask(connection, "/v2/models/fake/infer", BODY)
+        assert (status, told, json.loads(content)["outputs"][0]["data"]) == (200, "close", [2])
+        assert ask(connection, "/readyz")[::2] == (503, b"the server is stopping\n")
+        assert stopped.result() is True
+
+
+def test_clients_with_another_address_go_there_without_an_error(start_fake: StartFake) -> None:
+    first, second = start_fake(), start_fake()
+    errors: list[Exception] = []
+    ended = threading.Event()
+
+    def call() -> None:
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        with triton.InferenceServerClient(f"ipv4:{first.address},{second.address}", channel_args=own) as client:
+            while not ended.is_set():
+                try:
+                    infer(client)
+                except InferenceServerException as error:
+                    errors.append(error)
+
+    with ThreadPoolExecutor(6) as pool:
+        callers = [pool.submit(call) for _ in range(6)]
+        wait_until(lambda: answers_of(first) > 60)
+        assert answers_of(second) == 0
+        assert first.server.stop(20)
+        wait_until(lambda: answers_of(second) > 60)
+        ended.set()
+        for caller in callers:
+            caller.result()
+
+    assert errors == []
+
+
+def kept(running: Running) -> contextlib.closing[http.client.HTTPConnection]:
+    return contextlib.closing(http.client.HTTPConnection(running.http.removeprefix("http://")))
+
+
+def is_turned_away(client: triton.InferenceServerClient) -> bool:
+    try:
+        return not client.is_server_live()
+    except InferenceServerException as error:
+        return "Failed to connect" in error.message()
+
+
+def ask(connection: http.client.HTTPConnection, path: str, body: bytes | None = None) -> tuple[int, str | None, bytes]:
+    """Return status, the header ``Connection`` and the content of an answer."""
+    connection.request("GET" if body is None else "POST", path, body)
+    answer = connection.getresponse()
+    return answer.status, answer.getheader("connection"), answer.read()
+
+
+def answers_of(running: Running) -> int:
+    (counts,) = running.client.get_inference_statistics("fake").model_stats if running.server.models else [None]
+    return 0 if counts is None else int(counts.inference_count)
 
 
 def test_a_stop_lets_a_client_that_reads_slowly_take_every_answer(start_fake: StartFake, fake: FakeExecutable) -> None:

@@ -10,7 +10,7 @@ import json
 import socket
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -180,6 +180,7 @@ def test_a_stopping_server_answers_what_it_has_and_refuses_the_rest(
     stop = threading.Thread(target=running.server.stop, args=(20,))
     stop.start()
     eventually(lambda: call(running, "/v2/health/ready")[0] == 400)
+    eventually(lambda: is_refused(running, path, body, headers))
 
     assert refusal(running, path, body, **headers) == (503, "the server is stopping; send the request to another one")
     assert call(running, "/v2/health/live")[0] == 200
@@ -190,6 +191,16 @@ def test_a_stopping_server_answers_what_it_has_and_refuses_the_rest(
     assert statuses == [200]
     with pytest.raises(ConnectionRefusedError):
         call(running, "/livez")
+
+
+def is_refused(running: Running, path: str, body: bytes, headers: Mapping[str, str]) -> bool:
+    """Return whether a request is answered at once, which a model that is held back could not do."""
+    with contextlib.closing(http.client.HTTPConnection(running.http.removeprefix("http://"), timeout=0.2)) as client:
+        try:
+            client.request("POST", path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+            return client.getresponse().status == 503
+        except TimeoutError:
+            return False
 
 
 def test_no_packet_waits_for_the_acknowledgement_of_another(shared: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pathlib
 import tempfile
@@ -88,6 +89,26 @@ def test_a_deployment_that_failed_shows_in_the_metrics_until_one_succeeds(runnin
     adders.write("m.onnx", 2)
     running.client.load_model("m")
     assert (exported("trtnode_failed_loads_total"), exported("trtnode_model_outdated")) == (1, 0)
+
+
+def test_metrics_tell_which_file_is_served_since_when(running: Running, adders: Adders) -> None:
+    registry, labels = running.server.metrics.registry, {"model": "m", "version": "1"}
+
+    def served() -> list[str]:
+        (family,) = (one for one in registry.collect() if one.name == "trtnode_model_info")
+        return [sample.labels["sha256"] for sample in family.samples]
+
+    def loaded() -> float:
+        return registry.get_sample_value("trtnode_model_loaded_timestamp_seconds", labels) or 0
+
+    first = loaded()
+    assert served() == [hashlib.sha256(adders.content(1)).hexdigest()]
+    adders.write("m.onnx", 2)
+    running.client.load_model("m")
+    assert served() == [hashlib.sha256(adders.content(2)).hexdigest()]
+    assert loaded() > first
+    running.client.unload_model("m")
+    assert served() == []
 
 
 def test_unloading_waits_for_requests_in_flight_without_making_the_caller_wait(

@@ -70,6 +70,13 @@ def missing_parts(server: grpc.Server) -> list[str]:
     return [f"{owner}.{part}" for owner, parts in PARTS.items() for part in parts if not _has(owners[owner], part)]
 
 
+def has_unread_calls(server: grpc.Server) -> bool:
+    """Return whether unary calls have come whose requests are still on their way."""
+    state: Any = server._state
+    with state.lock:
+        return any(isinstance(one, UnaryCall) and one.is_unread for one in state.rpc_states)
+
+
 class Received(abc.ABC):
     """A call that has come. grpcio keeps it until the tag of its last event gives it back."""
 
@@ -123,12 +130,29 @@ class Method:
         self._state = server._state
         self._method = method
         self._receive = receive
+        self._held: list[Received] | None = None
         self._state.server.register_method(self._method)
 
     def open(self) -> None:
         """Let calls come, once the server has started."""
         with self._state.lock:
             self._request()
+
+    def hold(self) -> None:
+        """Begin no further call until ``release``."""
+        self._held = []
+
+    @property
+    def held(self) -> int:
+        """The number of calls that wait for that."""
+        return len(self._held or ())
+
+    def release(self) -> None:
+        """Begin the calls that were held back."""
+        with self._state.lock:
+            held, self._held = self._held, None
+        for call in held or ():
+            call.begin()
 
     def __call__(self, event: Any) -> Finished:
         """Let the next call come, and begin to read this one's request."""
@@ -143,7 +167,11 @@ class Method:
                     self._request()
                 call = self._receive(event)
                 state.rpc_states.add(call)
-            call.begin()
+                held = self._held
+                if held is not None:
+                    held.append(call)
+            if held is None:
+                call.begin()
         except BaseException:
             logger.exception("A call could not be taken")
         return NOTHING
@@ -164,6 +192,11 @@ class UnaryCall(Received, Writer):
         self._client = Call(self, event.call.peer, event.invocation_metadata or ())
         self._due = 1
         self._watches = self._is_counted = False
+
+    @property
+    def is_unread(self) -> bool:
+        """True until its request is there, or it has failed."""
+        return self._client.request is None and self._client.writer is not None
 
     def begin(self) -> None:
         """Wait for the request, if the caller may send one."""

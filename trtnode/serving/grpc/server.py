@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -25,7 +26,7 @@ except VersionError as error:
 
 from trtnode.serving.grpc.auth_interceptor import AuthInterceptor
 from trtnode.serving.grpc.backlog import ResponseBacklog
-from trtnode.serving.grpc.calls import Method, Received, UnaryCall, missing_parts
+from trtnode.serving.grpc.calls import Method, Received, UnaryCall, has_unread_calls, missing_parts
 from trtnode.serving.grpc.reflection import METHOD as REFLECTION
 from trtnode.serving.grpc.reflection import reflection_rpc
 from trtnode.serving.grpc.rpc import Rpc
@@ -44,6 +45,9 @@ FLUSH_S = 3.0
 second."""
 CLOSE_S = 2.0
 """The longest time that gRPC may take beyond that."""
+HELD_S, SETTLED_S = 0.1, 0.01
+"""The longest time that calls are held back when the server stops, and the time without a new one after which none is
+expected."""
 HANDSHAKE_S = 10
 """The longest time until a connection is encrypted and speaks HTTP/2."""
 
@@ -114,6 +118,24 @@ class GrpcServer:
         """Return what an operator should mend though the server can work."""
         problem = self._certificates and self._certificates.problem()
         return [problem] if problem else []
+
+    def turn_away(self, timeout_s: float) -> None:
+        """Tell clients to go elsewhere (GOAWAY), and let no new connection in. Calls that have come are answered.
+
+        gRPC drops a call that comes before its client has heard of that. So calls are held back a moment: clients that
+        wait for each answer then have none on its way.
+        """
+        deadline = time.monotonic() + timeout_s
+        for method in self._methods:
+            method.hold()
+        until, held = time.monotonic() + HELD_S, -1
+        while time.monotonic() < until and held < (held := sum(method.held for method in self._methods)):
+            time.sleep(SETTLED_S)
+        self._server.stop(timeout_s + FLUSH_S + CLOSE_S)
+        for method in self._methods:
+            method.release()
+        while has_unread_calls(self._server) and time.monotonic() < deadline:
+            time.sleep(SETTLED_S)
 
     def stop(self, timeout_s: float) -> None:
         """Close the port; streams that clients hold open end, once their answers have left."""

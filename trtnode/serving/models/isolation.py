@@ -235,8 +235,9 @@ class IsolatedLoading:
                 use_engines=job.options.engine != NATIVE,
                 prepared=read.prepared or AS_IT_IS,
             )
-        if read.source != job.config.path:
-            executable.facts = dataclasses.replace(executable.facts, source=read.source)
+        own = None if read.source == job.config.path else read.source
+        digest = read.files.get(job.config.path.name, "")
+        executable.facts = dataclasses.replace(executable.facts, source=own, sha256=digest)
         if copy is not None:
             closing.callback(copy.close)
         executable.on_close = closing.pop_all().close

@@ -95,13 +95,17 @@ class Server(Stoppable):
         return self._host.service.ready()
 
     def stop(self, grace_s: float) -> bool:
-        """Stop: not ready first, then requests in flight finish while new ones are refused, then the ports close.
+        """Stop: not ready first, then clients are sent away while requests in flight finish, then ports close.
 
         Returns:
             Whether every accepted request was answered within ``grace_s``.
         """
+        self._host.announce_stop()
+        self._http.turn_away()
+        if self._ready.is_set() and self.failure is None:
+            time.sleep(self._config.server.shutdown_delay_s)
         deadline = time.monotonic() + grace_s
-        drained = self._host.drain(grace_s)
+        drained = self._host.drain(grace_s, self._grpc.turn_away) if self._grpc is not None else True
         self._close(max(0.0, deadline - time.monotonic()), drained=drained)
         return drained
 

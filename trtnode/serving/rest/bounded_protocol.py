@@ -82,6 +82,11 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self.connecting is not None:
             self.connecting.cancel()
 
+    def end_after_answer(self) -> None:
+        """Let the connection end with the answer to the request that runs, if one does."""
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Wait for a header."""
         self._wire = transport
@@ -188,8 +193,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._bytes_without_body = 0
         self._set_client_timer(None)
         super().on_headers_complete()
-        if self.probes_only:
-            self.cycle.keep_alive = False
+        if self.probes_only or self._table.is_closing:
+            self.end_after_answer()
         self._settle()
 
     def on_body(self, body: bytes) -> None:

@@ -27,11 +27,16 @@ class Closable(Protocol):
     def abort(self) -> None:
         """Close it at once."""
 
+    def end_after_answer(self) -> None:
+        """Tell its client, with the answer that it waits for, that no further one follows (``Connection: close``)."""
+
 
 class ConnectionTable:
     """The connections by phase, each phase in the order in which they came to it. Only the event loop uses it."""
 
     def __init__(self) -> None:
+        self.is_closing = False
+        """True if the next answer on each connection is the last one."""
         self._phases: dict[Closable, Phase] = {}
         self._since: dict[Phase, dict[Closable, float]] = {phase: {} for phase in Phase}
 
@@ -53,6 +58,12 @@ class ConnectionTable:
         phase = self._phases.pop(connection, None)
         if phase is not None:
             del self._since[phase][connection]
+
+    def turn_away(self) -> None:
+        """Let each connection end after its next answer."""
+        self.is_closing = True
+        for connection in self._phases:
+            connection.end_after_answer()
 
     def make_room(self) -> bool:
         """Close the connection that has let the server wait longest; return False if none lets it wait."""

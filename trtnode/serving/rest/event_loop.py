@@ -77,6 +77,12 @@ class EventLoop(uvicorn.Server):
         assert self._loop is not None, "it is known"
         self._loop.call_soon_threadsafe(self._stop_wanted.set)
 
+    def turn_away(self) -> None:
+        """Let each connection end after its next answer; any thread may call this."""
+        self._loop_known.wait()
+        assert self._loop is not None, "it is known"
+        self._loop.call_soon_threadsafe(self._table.turn_away)
+
     async def main_loop(self) -> None:
         """Wait until somebody asks it to stop."""
         self._loop = asyncio.get_running_loop()

@@ -77,6 +77,11 @@ class HttpServer:
         problem = self._certificates and self._certificates.problem()
         return [problem] if problem else []
 
+    def turn_away(self) -> None:
+        """Tell clients to go elsewhere, with the next answer on each connection."""
+        if self._loop is not None and self._thread is not None:
+            self._loop.turn_away()
+
     def stop(self) -> None:
         """Close the port, once the answers that are written have left."""
         if self._loop is None or self._thread is None:

@@ -155,6 +155,9 @@ class ServerConfig(Section):
     """The start: wait, the default, is ready when engines are built; native at once, without engines until they are."""
     shutdown_grace_s: float = Field(default=30, ge=0, le=LONGEST_S, allow_inf_nan=False)
     """The time that requests may still run after SIGTERM, in seconds."""
+    shutdown_delay_s: float = Field(default=0, ge=0, le=LONGEST_S, allow_inf_nan=False)
+    """The time before that in which requests are answered as ever, and probes and health checks say not ready, in
+    seconds: balancers and clients then go elsewhere before connections are told to."""
     log: LogConfig = LogConfig()
     """The log on stderr."""
     tracing: TracingConfig | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from trtnode.serving.errors import ModelLoadFailedError
@@ -89,12 +90,23 @@ class ModelHost:
                 self._shown_ready = ready
         return ready
 
-    def drain(self, grace_s: float) -> bool:
-        """Become not ready, refuse new requests, and wait for those in flight; return False if that takes longer."""
-        pool = self.pools.inference
-        self.service.draining = pool.draining = True
-        self.update_readiness()  # after that: who hears of it may send a request at once
-        drained = pool.wait_idle(grace_s)
+    def announce_stop(self) -> None:
+        """Become not ready; requests are still answered."""
+        self.service.stopping = True
+        self.update_readiness()
+
+    def drain(self, grace_s: float, turn_away: Callable[[float], None] = lambda _timeout_s: None) -> bool:
+        """Become not ready, refuse new requests, and wait for those in flight; return False if that takes longer.
+
+        Args:
+            grace_s: Seconds for all of that.
+            turn_away: Tells clients to go elsewhere, in so many seconds, before requests are refused.
+        """
+        pool, deadline = self.pools.inference, time.monotonic() + grace_s
+        self.announce_stop()
+        turn_away(grace_s)
+        pool.draining = True
+        drained = pool.wait_idle(max(0.0, deadline - time.monotonic()))
         if not drained:
             logger.warning("%d requests are cut off: they did not finish within %g s", pool.in_flight, grace_s)
         return drained

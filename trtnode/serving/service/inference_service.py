@@ -70,7 +70,7 @@ class InferenceService:
         """
         self.started_s = time.perf_counter()
         """The time at which the service was made, by ``time.perf_counter``."""
-        self.draining = False
+        self.stopping = False
         """Set once, when the server begins to stop."""
         self.not_ready_reasons: Sequence[str] = ()
         """Reasons for which a server of several processes isn't ready; requests to these models are answered all the
@@ -101,11 +101,11 @@ class InferenceService:
 
     def ready(self) -> bool:
         """Return whether every required model can answer and nothing else keeps the server from being ready."""
-        return not self.draining and not self.not_ready_reasons and self.repository.ready()
+        return not self.stopping and not self.not_ready_reasons and self.repository.ready()
 
     def not_ready(self) -> list[str]:
         """Return what the server waits for, one line a reason."""
-        own = [*([STOPPING] if self.draining else []), *self.models_not_ready()]
+        own = [*([STOPPING] if self.stopping else []), *self.models_not_ready()]
         return list(self.not_ready_reasons) or own
 
     def models_not_ready(self) -> list[str]:
@@ -233,11 +233,11 @@ class InferenceService:
         counts = self._counts_of(name)
         error = (
             UnavailableError(f"{STOPPING}; send the request to another one")
-            if self.draining
+            if self._pool.draining
             else BusyError("the server has as many requests as it may (server.limits.max_requests); try later")
         )
         counts.add_failure(FailureReason.REJECTED, detail=str(error))
-        counts.add_rejection(RejectionReason.DRAINING if self.draining else RejectionReason.MAX_REQUESTS)
+        counts.add_rejection(RejectionReason.DRAINING if self._pool.draining else RejectionReason.MAX_REQUESTS)
         return error
 
     def _counts_of(self, name: str) -> ModelCounts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -15,6 +17,9 @@ from trtnode.serving.telemetry.request_stats import ModelCounts
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Upper bounds of the buckets of ``trtnode_batch_size``, in rows."""
+
+BUILD = {"version": importlib.metadata.version("trtnode"), "python": platform.python_version()}
+"""The labels of ``trtnode_build_info``."""
 
 LATENCY_OCTAVES = range(16, 36)
 """Those of ``trtnode_request_duration_seconds``: from 2**16 ns (66 µs) to 2**35 ns (34 s)."""
@@ -40,6 +45,7 @@ class ModelsCollector(Collector):
                 family = families.get(name) or families[name.rpartition("_")[0]]  # a histogram has several names
                 suffix = "_total" if isinstance(family, CounterMetricFamily) else ""
                 family.add_sample(name + suffix, dict(labels), float(value))
+        families["trtnode_build_info"].add_sample("trtnode_build_info", BUILD, 1)
         for reason, count in list(self._refusals.items()):
             families["trtnode_refused_calls"].add_sample("trtnode_refused_calls_total", {"reason": reason}, count)
         yield from families.values()
@@ -117,6 +123,9 @@ def _samples(counts: ModelCounts) -> Iterator[tuple[str, Mapping[str, str], floa
         yield "trtnode_model_memory_bytes", {**counts.labels, "kind": kind}, size
     yield "trtnode_model_ready", counts.labels, counts.ready
     yield "trtnode_model_building", counts.labels, counts.builds
+    if counts.ready:
+        yield "trtnode_model_info", {**counts.labels, "sha256": counts.sha256}, 1
+        yield "trtnode_model_loaded_timestamp_seconds", counts.labels, counts.loaded_ns / 1e9
     yield "trtnode_failed_loads", counts.labels, counts.failed_loads
     yield "trtnode_model_outdated", counts.labels, counts.is_outdated
     if counts.precision:
@@ -174,6 +183,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 # Triton's counters lack the suffix _total that the counter type would add, so they are of the type that adds nothing.
 _FAMILIES = {
+    "trtnode_build_info": (GaugeMetricFamily, "1, with the versions of this program and of Python."),
     "nv_inference_request_success": (UnknownMetricFamily, "Requests that were answered."),
     "nv_inference_request_failure": (UnknownMetricFamily, "Requests that got an error, by reason."),
     "nv_inference_count": (UnknownMetricFamily, "Rows that were inferred."),
@@ -221,6 +231,8 @@ _FAMILIES = {
     "trtnode_sequence_state_bytes": (GaugeMetricFamily, "Memory of the state of sequences."),
     "trtnode_model_ready": (GaugeMetricFamily, "1 if the model can answer."),
     "trtnode_model_building": (GaugeMetricFamily, "1 while the model answers natively until its engines are built."),
+    "trtnode_model_info": (GaugeMetricFamily, "1 for a model that can answer, with the SHA-256 of its file."),
+    "trtnode_model_loaded_timestamp_seconds": (GaugeMetricFamily, "Time of the last load, in seconds since 1970."),
     "trtnode_failed_loads": (CounterMetricFamily, "Loads that failed; the version before keeps serving."),
     "trtnode_model_outdated": (GaugeMetricFamily, "1 while what is on disk couldn't be loaded, and isn't served."),
     "trtnode_model_variant": (GaugeMetricFamily, "1 for the variant that answers now, 0 for the others."),

@@ -208,7 +208,8 @@ class ModelCounts:
         self.reference_nodes = 0
         self.memory: Mapping[str, int] = {}
         """Bytes, by kind."""
-        self.engine = ""
+        self.engine = self.sha256 = ""
+        self.loaded_ns = 0
         self.variants: Sequence[Mapping[str, Any]] = ()
         """The facts of each variant."""
         self.repeated_measurements = 0
@@ -245,6 +246,7 @@ class ModelCounts:
         self.reference_nodes = len(facts.reference_nodes)
         self.memory = _memory_by_kind(facts, resident_bytes)
         self.engine = facts.engine
+        self.sha256, self.loaded_ns = facts.sha256, time.time_ns()
         self.engines = {True: facts.segments - facts.unchecked, False: facts.unchecked}
 
     def add_success(self, durations: Durations) -> None:

@@ -16,7 +16,12 @@ Families = Sequence[prometheus_client.Metric]
 _Join = Callable[[float, float], float]
 
 JOINS: Mapping[str, _Join] = {
+    "trtnode_build_info": max,
     "trtnode_model_ready": min,
+    "trtnode_model_building": max,
+    "trtnode_model_outdated": max,
+    "trtnode_model_info": max,
+    "trtnode_model_loaded_timestamp_seconds": min,
     "trtnode_model_precision": max,
     "trtnode_engines_rejected": max,
     "trtnode_model_engines": max,

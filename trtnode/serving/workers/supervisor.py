@@ -92,13 +92,15 @@ class Supervisor(Stoppable):
             threading.Thread(target=self._keep, args=(number,), name=f"keep-worker-{number}", daemon=True).start()
 
     def stop(self, grace_s: float) -> bool:
-        """Stop: not ready first, then requests in flight finish while new ones are refused, then the workers end.
+        """Stop: not ready first, then clients are told to go elsewhere while requests in flight finish, then all end.
 
         Returns:
             Whether every accepted request was answered within ``grace_s``.
         """
         self._stopping.set()
         self._show_readiness()
+        if self._ready.is_set() and self.failure is None:
+            time.sleep(self._config.server.shutdown_delay_s)
         stops = [worker.channel.ask("stop", grace_s) for worker in self._broadcaster.joined()]
         concurrent.futures.wait(stops, grace_s + CLOSE_S)
         for worker in list(self._workers.values()):

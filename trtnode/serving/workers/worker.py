@@ -34,6 +34,7 @@ from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.schema.server import ServableConfig
 from trtnode.serving.security.tokens import Grant
 from trtnode.serving.service.host import ModelHost
+from trtnode.serving.service.inference_service import STOPPING
 from trtnode.serving.service.rpc_table import messages_of
 from trtnode.serving.telemetry import logs
 from trtnode.serving.workers.channel import Channel
@@ -121,6 +122,8 @@ class Worker:
     def _show_readiness(self, reasons: Sequence[str]) -> None:
         self._host.service.not_ready_reasons = reasons
         self._host.update_readiness()
+        if STOPPING in reasons:
+            self._http.turn_away()
 
     def _broadcast(self, rpc: str, request: Any, caller: Grant) -> Any:
         response: bytes = self._channel.ask("broadcast", rpc, request.SerializeToString(), caller).result()
@@ -138,7 +141,7 @@ class Worker:
 
     def _stop(self, grace_s: float) -> bool:
         deadline = time.monotonic() + grace_s
-        drained = self._host.drain(grace_s)
+        drained = self._host.drain(grace_s, self._grpc.turn_away)
         self._grpc.stop(max(0.0, deadline - time.monotonic()))
         self._http.stop()
         self._host.close(drained)
