@@ -45,9 +45,9 @@ FLUSH_S = 3.0
 second."""
 CLOSE_S = 2.0
 """The longest time that gRPC may take beyond that."""
-HELD_S, SETTLED_S = 0.1, 0.01
-"""The longest time that calls are held back when the server stops, and the time without a new one after which none is
-expected."""
+HELD_S, SETTLED_S, SHORT_S = 0.5, 0.05, 0.01
+"""The longest time that calls are held back when the server stops, the time without a new one after which none is
+expected, and the time in which the first one would come."""
 HANDSHAKE_S = 10
 """The longest time until a connection is encrypted and speaks HTTP/2."""
 
@@ -128,14 +128,15 @@ class GrpcServer:
         deadline = time.monotonic() + timeout_s
         for method in self._methods:
             method.hold()
-        until, held = time.monotonic() + HELD_S, -1
+        until, held = time.monotonic() + HELD_S, 0
+        time.sleep(SHORT_S)
         while time.monotonic() < until and held < (held := sum(method.held for method in self._methods)):
             time.sleep(SETTLED_S)
         self._server.stop(timeout_s + FLUSH_S + CLOSE_S)
         for method in self._methods:
             method.release()
         while has_unread_calls(self._server) and time.monotonic() < deadline:
-            time.sleep(SETTLED_S)
+            time.sleep(SHORT_S)
 
     def stop(self, timeout_s: float) -> None:
         """Close the port; streams that clients hold open end, once their answers have left."""
