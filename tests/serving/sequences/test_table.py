@@ -50,7 +50,7 @@ class Client:
         try:
             self.table.keep(turn, {"h": np.full(size, value, np.float32)})
         finally:
-            self.table.end(turn)
+            self.table.end(turn)()
         return None if found[0] is None else float(found[0]["h"][0])
 
 
@@ -139,7 +139,7 @@ def test_a_request_that_cannot_be_read_lets_the_next_one_run(new: Callable[..., 
     ran: list[str] = []
     client.table.submit(second, lambda: ran.append("second"))
 
-    client.table.end(first)
+    client.table.end(first)()
     pool.call(lambda: None).result(60)
 
     assert ran == ["second"]
@@ -178,7 +178,7 @@ def test_a_sequence_that_waits_when_it_begins_anew_ends_with_its_own_state(new: 
     client.take(1, start=True)
 
     state = client.table.state(waiting)
-    client.table.end(waiting)
+    client.table.end(waiting)()
 
     assert state is not None
     assert state["h"] == 7
@@ -195,7 +195,7 @@ def test_an_unloaded_model_ends_its_sequences_and_those_that_wait_are_told(new: 
     with pytest.raises(SequenceError, match="sequence 1 of model 'm' ended when its model was unloaded"):
         client.table.state(waiting)
     assert client.version.users
-    client.table.end(waiting)
+    client.table.end(waiting)()
     assert not client.version.users
 
 

@@ -151,7 +151,10 @@ REFUSED: list[tuple[str, str]] = [
     ('\nbackend: "python"', "2: backend: is 'python', and this server runs ONNX files; take the model out"),
     ('platform: "tensorrt_plan"', "1: platform: is 'tensorrt_plan', and this server runs ONNX files"),
     ('platform: "ensemble"', "1: platform: an ensemble has platform 'ensemble', and steps in ensemble_scheduling"),
-    ("max_batch_size: 2\nsequence_batching { }", "2: sequence_batching: no model here keeps a state"),
+    (
+        "max_batch_size: 2\nsequence_batching { iterative_sequence: true }",
+        "2: sequence_batching.iterative_sequence: each",
+    ),
     ("ensemble_scheduling { }", "1: ensemble_scheduling: an ensemble has platform 'ensemble', and steps in"),
     ('platform: "ensemble"\nensemble_scheduling { }', "2: ensemble_scheduling: an ensemble has platform"),
     ("ensemble_scheduling { step { } } platform: 'openvino'", "1: ensemble_scheduling: an ensemble has platform"),

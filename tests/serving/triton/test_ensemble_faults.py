@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     ),
     "member with a state": (
         member("softmax", "max_batch_size: 2\nsequence_batching { }"),
-        "sequence_batching: no model here keeps a state between requests; serve it elsewhere); correct that, or export",
+        "'softmax' is more than a graph: variants, state, tiles, a decoder, texts; name one without them",
     ),
     "steps that wait for each other": (
         steps(SCALED, ("dense", {"x": "b"}, {"y": "a"}), ("dense", {"x": "a"}, {"y": "b"}), LAST),

@@ -114,7 +114,11 @@ def test_model_control_unloads_and_loads_with_either_kind_of_settings(served: Ru
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ('{"sequence_batching": {}}', "config: sequence_batching: no model here keeps a state"),
+        ('{"sequence_batching": {"iterative_sequence": true}}', "iterative_sequence: each request has one answer here"),
+        (
+            '{"sequence_batching": {"state": [{"initial_state": [{"data_file": "/etc/passwd"}]}]}}',
+            "a request can't name files of the server",
+        ),
         ('{"max_batch_size": "many"}', "config: "),
         ('{"input": [{"nane": "x"}]}', 'no field named "nane"'),
         ('{"name": "other"}', "config: name: is 'other'; leave it out, or write 'plain'"),

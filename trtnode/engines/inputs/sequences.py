@@ -14,6 +14,7 @@ from trtnode.engines.inputs.samples import load_samples
 from trtnode.engines.inputs.signature import Signature
 from trtnode.partitioner.graph.states import States, StateSource, find_states, given_states
 from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.partitioner.model.regular_files import read_regular
 
 AUTO = "auto"
 ZEROS = "zeros"
@@ -53,12 +54,13 @@ def read_states(
     if isinstance(state, str):
         raise StateError(f"should be auto or a list of pairs, not {state!r}")
     try:
-        return given_states([_source(pair) for pair in state], inputs, outputs)
+        kinds = {spec.name: spec.dtype.numpy() for spec in inputs if spec.dtype is not None}
+        return given_states([_source(pair, kinds) for pair in state], inputs, outputs)
     except ValueError as error:
         raise StateError(str(error)) from None
 
 
-def _source(pair: Mapping[str, Any]) -> StateSource:
+def _source(pair: Mapping[str, Any], kinds: Mapping[str, np.dtype]) -> StateSource:
     for key in pair:
         if key not in KEYS:
             raise StateError(f"a pair has no key {key!r}; it has {', '.join(KEYS)}")
@@ -66,12 +68,20 @@ def _source(pair: Mapping[str, Any]) -> StateSource:
         if not isinstance(pair.get(key), str):
             raise StateError(f"a pair should have {key!r}, the name of an {key} of the model")
     initial, shape = pair.get("initial", ZEROS), pair.get("shape")
-    array = None if initial == ZEROS else _initial(pathlib.Path(initial), pair["input"])
     given = None if shape is None else tuple(shape)
+    array = None if initial == ZEROS else _initial(pathlib.Path(initial), pair["input"], given, kinds)
     return StateSource(input=pair["input"], output=pair["output"], initial=array, shape=given)
 
 
-def _initial(path: pathlib.Path, name: str) -> np.ndarray:
+def _initial(path: pathlib.Path, name: str, shape: tuple[int, ...] | None, kinds: Mapping[str, np.dtype]) -> np.ndarray:
+    """Read a first value: an array of an .npz file, or the bytes of its elements in any other."""
+    if path.suffix != ".npz" and shape is not None and name in kinds:
+        try:
+            return np.frombuffer(read_regular(path), kinds[name]).reshape(shape)
+        except (OSError, ValueError) as error:
+            raise StateError(
+                f"{path} doesn't hold {name!r} in shape {list(shape)} ({error}); write its bytes"
+            ) from None
     arrays = load_samples(path)
     if name not in arrays:
         raise StateError(f"{path} has no array {name!r}; write it with numpy.savez")

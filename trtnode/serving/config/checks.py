@@ -86,7 +86,7 @@ def ensemble_problems(model: ModelConfig, names: Collection[str]) -> Iterator[tu
             yield (*place, "model"), circular if step.model in names else missing
         elif not is_graph(member) or (file is not None and file.file is not None):
             text = (
-                f"{step.model!r} is more than a graph: variants, tiles, a decoder or texts; name a model without them"
+                f"{step.model!r} is more than a graph: variants, state, tiles, a decoder, texts; name one without them"
             )
             yield (*place, "model"), text
         elif file is None and model.required:

@@ -26,7 +26,7 @@ from trtnode.serving.schema.model import OPTIONS, ModelConfig
 from trtnode.serving.schema.problems import field_text
 from trtnode.serving.schema.server import ServableConfig, ServerConfig
 from trtnode.serving.schema.yaml_reader import Location
-from trtnode.serving.triton.conversion import field_of_step, model_of, problems_of, triton_config
+from trtnode.serving.triton.conversion import STATE_FOLDER, field_of_step, model_of, problems_of, triton_config
 from trtnode.serving.triton.keys import Finding
 from trtnode.serving.triton.text import ConfigText
 
@@ -213,6 +213,13 @@ def step_problem(model: ModelConfig, place: Sequence[str | int], text: str) -> C
 def _about_folder(config: TritonConfig, folder: pathlib.Path, *, alone: bool) -> Iterator[Finding]:
     if not alone and config.name not in ("", folder.name):
         yield Finding("name", f"is {config.name!r} in the folder {folder.name!r}; give both the same name", True)
+    for index, state in enumerate(config.sequence_batching.state):
+        for first in state.initial_state:
+            if first.data_file and not without_links(folder / STATE_FOLDER / first.data_file).is_relative_to(
+                without_links(folder)
+            ):
+                text = f"{first.data_file!r} is outside of the model's folder; put it into its {STATE_FOLDER}/"
+                yield Finding(f"sequence_batching.state[{index}].initial_state", text, refused=True)
     if config.default_model_filename not in ("", *_only_files(folder)):
         name = config.default_model_filename
         text = f"is {name!r}; call the file {DEFAULT_FILE}, or leave it alone in its folder"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,6 +16,19 @@ from trtnode.partitioner.graph.states import StatePair
 from trtnode.partitioner.graph.view import TensorSpec
 
 
+class Control(Protocol):
+    """An input that tells the model of the place of a request in its sequence."""
+
+    @property
+    def spec(self) -> TensorSpec:
+        """Of the model."""
+        ...
+
+    def array(self, identity: int | str, *, start: bool, end: bool, rows: int) -> np.ndarray:
+        """Return its value for a request of so many rows."""
+        ...
+
+
 class StatefulExecutable:
     """Runs an executable that knows its state, see ``ServedExecutable``. Thread-safe.
 
@@ -23,26 +36,30 @@ class StatefulExecutable:
 
     Attributes:
         model: Runs the requests.
-        inputs: Those that are no state.
+        inputs: Those that are neither state nor controls.
         outputs: Those that are no state, and those of state that clients may ask for.
         state_names: Names of the inputs of state.
+        controls: Inputs that tell the model of the place of a request in its sequence.
         joins: Whether requests of several sequences may run together.
     """
 
     joins = False
 
-    def __init__(self, model: Executable, shown: Collection[str] = ()) -> None:
+    def __init__(self, model: Executable, shown: Collection[str] = (), controls: Sequence[Control] = ()) -> None:
         """Wrap.
 
         Args:
             model: The model, with its ``states``.
             shown: Outputs of state that clients may ask for.
+            controls: Its inputs of control.
         """
         assert model.states is not None
         self.facts = model.facts
         self.model = model
         self.states = model.states
-        self.inputs = self.states.inputs
+        self.controls = controls
+        told = {control.spec.name for control in controls}
+        self.inputs = tuple(spec for spec in self.states.inputs if spec.name not in told)
         self.outputs = tuple(s for s in model.outputs if s.name in shown or s.name not in self.states.kept)
         self.state_names = [pair.input.name for pair in self.states.pairs]
         self._names = [spec.name for spec in self.outputs]
@@ -52,7 +69,14 @@ class StatefulExecutable:
     ) -> dict[str, Any]:
         """Answer one request."""
         sequence = self.model.sequence()
-        return sequence.run(feeds, self._names if outputs is None else outputs, times)
+        told = self.told(feeds, 1, start=True, end=True)
+        return sequence.run({**feeds, **told}, self._names if outputs is None else outputs, times)
+
+    def told(self, feeds: Mapping[str, Any], identity: int | str, *, start: bool, end: bool) -> dict[str, np.ndarray]:
+        """Return the controls of a request."""
+        rows = next((array.shape[0] for array in feeds.values() if array.ndim), 1)
+        told = (control.array(identity, start=start, end=end, rows=rows) for control in self.controls)
+        return {control.spec.name: array for control, array in zip(self.controls, told, strict=True)}
 
     def first(self, feeds: Mapping[str, Any]) -> State:
         """Return the state that the first request of a sequence begins with."""
@@ -104,10 +128,10 @@ class JoinedSequences(StatefulExecutable):
             one: The model.
             axes: That of the batch in each tensor of state.
         """
-        super().__init__(one.model, {spec.name for spec in one.outputs})
+        super().__init__(one.model, {spec.name for spec in one.outputs}, one.controls)
         self._axes = axes
         moved = [self._moved(pair.input) for pair in self.states.pairs]
-        self.all_inputs = (*self.inputs, *moved)
+        self.all_inputs = (*self.inputs, *(control.spec for control in self.controls), *moved)
         self.all_outputs = (*self.outputs, *moved)
 
     @classmethod

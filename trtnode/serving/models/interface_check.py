@@ -20,6 +20,7 @@ from trtnode.serving.executables.interface import ServedExecutable
 from trtnode.serving.executables.stateful import StatefulExecutable
 from trtnode.serving.protocol.wire_signature import WireSignature, WireTensor
 from trtnode.serving.schema.model import ModelConfig, TensorConfig
+from trtnode.serving.triton.controls import find_controls
 from trtnode.serving.triton.conversion import triton_config
 from trtnode.serving.triton.wire import as_clients_see
 
@@ -33,6 +34,7 @@ def keeping_state(config: ModelConfig, executable: ServedExecutable) -> ServedEx
 
     Raises:
         StateError: The model has no such state.
+        InterfaceError: It has no such controls.
     """
     if config.state is None or not isinstance(executable, Executable):
         return executable
@@ -41,7 +43,7 @@ def keeping_state(config: ModelConfig, executable: ServedExecutable) -> ServedEx
         given = [{key: value for key, value in pair if value is not None} for pair in config.state]
     executable.keep(read_states(given, executable.inputs, executable.outputs))
     shown = config.interface.outputs if config.interface is not None else {}
-    return StatefulExecutable(executable, shown)
+    return StatefulExecutable(executable, shown, find_controls(config.name, triton_config(config), executable.inputs))
 
 
 def file_problem(config: ModelConfig) -> str:

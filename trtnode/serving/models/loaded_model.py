@@ -223,7 +223,7 @@ class ModelOpener:
             return InstancePool(run, instances, self.counts)
         inputs, runs_apart = signature.required, (steps or executable).needs_native
         if steps is not None:
-            inputs |= set(steps.state_names)
+            inputs |= {*steps.state_names, *(control.spec.name for control in steps.controls)}
         return DynamicBatcher(run, inputs, batching, instances, self.counts, runs_apart, lengths)
 
     def _steps(self, executable: StatefulExecutable) -> StatefulExecutable:

@@ -34,7 +34,7 @@ CONFIG_CHARACTERS = 1 << 20
 """Longest text of settings in a request; a longer one would make objects of many times its size."""
 TRITON_KEYS = frozenset(name for field in TritonConfig.DESCRIPTOR.fields for name in (field.name, field.json_name))
 """Fields of Triton's model configuration, as JSON has them."""
-TRITON_MADE = ("versions", "interface", "batching", "instances", "threads", "warmup")
+TRITON_MADE = ("versions", "interface", "batching", "instances", "threads", "warmup", "state", "sequences")
 """Keys of a model that are made of these fields."""
 _FILE = re.compile(r"file:([1-9][0-9]{0,17})/([A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*)")
 
@@ -141,7 +141,7 @@ def _as_triton_says(config: ModelConfig, given: Mapping[str, Any]) -> ModelConfi
         raise InvalidRequestError(f"config: name: is {triton.name[:255]!r}; leave it out, or write {config.name!r}")
     if not _files_named(triton) <= _files_named(triton_config(config)):
         raise InvalidRequestError(
-            "config: a request can't name files of the server (op_library_filename, label_filename)"
+            "config: a request can't name files of the server (op_library_filename, label_filename, data_file)"
         )
     refused, logged = problems_of(triton)
     made, faults = (None, refused) if refused else model_of(triton, config.name, config.path)
@@ -163,8 +163,10 @@ def _as_triton_says(config: ModelConfig, given: Mapping[str, Any]) -> ModelConfi
 
 
 def _files_named(config: TritonConfig) -> set[str]:
-    """Return the files on the server that a configuration names: libraries, and labels."""
-    return {*config.model_operations.op_library_filename, *(one.label_filename for one in config.output)} - {""}
+    """Return the files on the server that a configuration names: libraries, labels, and first values of state."""
+    states = (first for state in config.sequence_batching.state for first in state.initial_state)
+    labels = (one.label_filename for one in config.output)
+    return {*config.model_operations.op_library_filename, *labels, *(one.data_file for one in states)} - {""}
 
 
 def _is_set(model: ModelConfig, key: str) -> bool:

@@ -95,9 +95,9 @@ class TilesStage:
 
 
 def is_graph(model: ModelConfig) -> bool:
-    """Return whether a model is one graph, with its pipeline: no variants, and no stage that runs outside of it."""
+    """Return whether a model is one graph, with its pipeline: no variants, no state, and no stage outside of it."""
     kinds = {stage.kind for stage in model.preprocess if isinstance(stage, PreprocessConfig)}
-    return not model.variants and kinds.isdisjoint(("decode", "tiles", "tokenize"))
+    return not model.variants and model.state is None and kinds.isdisjoint(("decode", "tiles", "tokenize"))
 
 
 def tiles_of(model: ModelConfig) -> TilesStage | None:

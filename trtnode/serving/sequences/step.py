@@ -44,22 +44,29 @@ class Step:
         self._turn.table.submit(self._turn, functools.partial(self._run, run))
 
     def end(self, outcome: Outcome) -> None:
-        """Keep the state, and pass the outcome on; a request that has failed leaves the state of before."""
+        """Keep the state, and pass the outcome on; a request that has failed leaves the state of before.
+
+        The next request begins after that, so that answers on a stream keep their order.
+        """
         table, turn = self._turn.table, self._turn
         try:
             if not isinstance(outcome, BaseException):
                 table.keep(turn, self._model.owned({name: outcome[name] for name in self._model.state_names}))
         except BaseException as error:
             outcome = error
-        table.end(turn)
-        self._then(outcome)
+        go_on = table.end(turn)
+        try:
+            self._then(outcome)
+        finally:
+            go_on()
 
     def _run(self, run: Callable[[Mapping[str, Any]], None]) -> None:
         try:
             if not self._on_cancel(_nothing):
                 raise CancelledRequestError
-            state = self._turn.table.state(self._turn)
-            run({**self._feeds, **(self._model.first(self._feeds) if state is None else state)})
+            state, mark = self._turn.table.state(self._turn), self._turn.mark
+            told = self._model.told(self._feeds, mark.identity, start=mark.start, end=mark.end)
+            run({**self._feeds, **told, **(self._model.first({**self._feeds, **told}) if state is None else state)})
         except BaseException as error:
             self.end(error)
 

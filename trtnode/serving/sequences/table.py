@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import math
 import threading
 import time
@@ -195,11 +196,11 @@ class SequenceTable:
             if sequence.gone is None:
                 self._set(sequence, state, size)
 
-    def end(self, turn: Turn) -> None:
-        """Note that a request is answered, and let the next one of its sequence run."""
+    def end(self, turn: Turn) -> Work:
+        """Note that a request is answered; return what lets the next one of its sequence run."""
         with self._lock:
             if turn.over:
-                return
+                return _nothing
             turn.over = True
             sequence, following = turn.sequence, None
             was_first = sequence.turns[0] is turn
@@ -214,6 +215,9 @@ class SequenceTable:
             else:
                 self._idle[sequence.key] = sequence
                 self._watch()
+        return functools.partial(self._go_on, following)
+
+    def _go_on(self, following: Turn | None) -> None:
         if following is not None and self._pool is not None:
             self._pool.run(lambda: self._run(following))
 
@@ -308,3 +312,7 @@ class SequenceTable:
         used_s = next((one.used_s for one in self._idle.values()), time.monotonic())
         wait_s = min(used_s + self.config.idle_s, self._until_s or math.inf) - time.monotonic()
         self._pool.run_at(time.perf_counter_ns() + int(max(wait_s, LEAST_WAIT_S) * 1e9), self.look)
+
+
+def _nothing() -> None:
+    """No request waits."""

@@ -212,10 +212,9 @@ class Inference(abc.ABC):
 
     def _leave(self, error: BaseException | None, response: Any = None) -> None:
         servable, turn = self._servable, self._turn
+        go_on = None if turn is None else turn.table.end(turn)
         if turn is None:
             servable.leave(self)
-        else:
-            turn.table.end(turn)
         if self._trace is not None:
             facts = servable.trace_facts()
             named = {} if turn is None else {"trtnode.sequence": str(turn.mark.identity)}
@@ -223,6 +222,8 @@ class Inference(abc.ABC):
         try:
             self._answer(error, response)
         finally:
+            if go_on is not None:
+                go_on()
             self._pool.leave()
 
     def _answer(self, error: BaseException | None, response: Any = None) -> None:

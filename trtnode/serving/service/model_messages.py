@@ -32,7 +32,7 @@ def model_config(servable: Servable) -> ModelConfig:
         UnavailableError: The model isn't ready.
     """
     signature, batching = servable.signature, servable.batching
-    batched = batching is not None
+    batched, is_stateful = batching is not None, servable.config.state is not None
     origin = triton_config(servable.config)
     inputs, outputs = ({one.name: one for one in origin.input}, {one.name: one for one in origin.output})
     config = ModelConfig(
@@ -47,10 +47,10 @@ def model_config(servable: Servable) -> ModelConfig:
         output=[_described(outputs.get(tensor.name, ModelOutput()), tensor, batched) for tensor in signature.outputs],
         instance_group=origin.instance_group
         or [{"name": f"{servable.name}_0", "count": servable.instances, "kind": "KIND_CPU"}],
-        dynamic_batching=None if batching is None else _dynamic_batching(batching),
+        dynamic_batching=None if batching is None or is_stateful else _dynamic_batching(batching),
         parameters={key: ModelParameter(string_value=value) for key, value in servable.parameters().items()},
     )
-    if servable.config.state is not None and not origin.HasField("sequence_batching"):
+    if is_stateful and not origin.HasField("sequence_batching"):
         idle_us = int(servable.config.sequences.idle_s * 1e6)
         config.sequence_batching.CopyFrom(ModelSequenceBatching(max_sequence_idle_microseconds=idle_us))
     if steps := servable.config.ensemble:

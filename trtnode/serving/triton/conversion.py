@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,10 @@ from trtnode.protos import ModelConfig as TritonConfig
 from trtnode.serving.schema.model import ModelConfig
 from trtnode.serving.triton.keys import ENSEMBLE, PRECISIONS, THREADS, Finding, findings
 
+IDLE_US = 1_000_000
+"""Triton's time after which an idle sequence ends, where none is given."""
+STATE_FOLDER = "initial_state"
+"""The folder of a model that holds the first values of its state, each as the bytes of its elements."""
 _DATA_TYPES = DESCRIPTOR.enum_types_by_name["DataType"].values_by_number
 _PLACES = {
     "versions": "version_policy",
@@ -29,6 +34,8 @@ _PLACES = {
     "warmup": "model_warmup",
     "interface": "input",
     "ensemble": "ensemble_scheduling",
+    "state": "sequence_batching.state",
+    "sequences": "sequence_batching",
     "custom_op_libraries": "model_operations",
     "name": "name",
 }
@@ -71,6 +78,7 @@ def model_of(config: TritonConfig, name: str, folder: pathlib.Path) -> tuple[Mod
     """
     parts: list[Callable[[TritonConfig], Mapping[str, object]]] = [
         _versions, _interface, _ensemble, _batching, _instances, _threads, _warmup, _engine,
+        functools.partial(_sequences, folder),
     ]  # fmt: skip
     section: dict[str, object] = {"name": name, "path": folder.absolute()}
     for part in parts:
@@ -140,6 +148,26 @@ def _ensemble(config: TritonConfig) -> Mapping[str, object]:
     return {"ensemble": steps} if steps else {}
 
 
+def _sequences(folder: pathlib.Path, config: TritonConfig) -> Mapping[str, object]:
+    if not config.HasField("sequence_batching"):
+        return {}
+    batching = config.sequence_batching
+    bounds: dict[str, object] = {"idle_s": (batching.max_sequence_idle_microseconds or IDLE_US) / 1e6}
+    if batching.oldest.max_candidate_sequences:
+        bounds["max"] = batching.oldest.max_candidate_sequences
+    return {"state": [_state(one, folder, config.max_batch_size > 0) for one in batching.state], "sequences": bounds}
+
+
+def _state(state: Any, folder: pathlib.Path, batched: bool) -> dict[str, object]:
+    pair: dict[str, object] = {"input": state.input_name, "output": state.output_name}
+    for first in state.initial_state:
+        rows = [1 if first.data_file else -1] if batched else []
+        pair["shape"] = [*rows, *first.dims]
+        if first.data_file:
+            pair["initial"] = str(without_links(folder / STATE_FOLDER / first.data_file))
+    return pair
+
+
 def field_of_step(place: Sequence[str | int], config: TritonConfig) -> str:
     """Return the field that stands for a place in the section of an ensemble."""
     match place:
@@ -166,12 +194,13 @@ def _batching(config: TritonConfig) -> Mapping[str, object]:
     """Return Triton's batching. With a batch size alone, too, requests that wait at the same time run together."""
     if not config.max_batch_size:
         return {}
-    batching = config.dynamic_batching
+    batching, sequences = config.dynamic_batching, config.sequence_batching
     queue = batching.default_queue_policy
+    delays = [one.max_queue_delay_microseconds for one in (batching, sequences.direct, sequences.oldest)]
     found: dict[str, object] = {
         "max_batch_size": config.max_batch_size,
-        "max_queue_delay_us": batching.max_queue_delay_microseconds,
-        "preferred_batch_sizes": list(batching.preferred_batch_size),
+        "max_queue_delay_us": max(delays),
+        "preferred_batch_sizes": list(batching.preferred_batch_size or sequences.oldest.preferred_batch_size),
     }
     if queue.max_queue_size:
         found["max_queue_size"] = queue.max_queue_size

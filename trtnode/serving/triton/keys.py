@@ -11,6 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from trtnode.protos import ModelInstanceGroup
+from trtnode.serving.triton.controls import control_problem
 
 ENSEMBLE = "ensemble"
 PLATFORMS = ("", "onnxruntime", "onnxruntime_onnx", "openvino")
@@ -104,6 +105,8 @@ _ACCELERATOR = Key(Effect.FOLLOWED, fault=_accelerator)
 _LINEAR = Key(Effect.REFUSED, "only plans of TensorRT have such tensors; take it out")
 _SHAPE_TENSOR = Key(Effect.LOGGED, "only plans of TensorRT have them; the file says what an input is")
 
+_STATE = Key(Effect.LOGGED, "state stays where it was computed")
+
 KEYS: dict[str, Key] = {
     "name": _FOLLOWED,
     "platform": Key(Effect.FOLLOWED, fault=lambda name: None if name == ENSEMBLE else _runs_onnx(name)),
@@ -153,7 +156,20 @@ KEYS: dict[str, Key] = {
     "dynamic_batching.priority_queue_policy": Key(
         Effect.REFUSED, "one policy holds for all priorities; write it as default_queue_policy"
     ),
-    "sequence_batching": Key(Effect.REFUSED, "no model here keeps a state between requests; serve it elsewhere"),
+    "sequence_batching": _FOLLOWED,
+    "sequence_batching.control_input.control": Key(Effect.FOLLOWED, fault=control_problem),
+    "sequence_batching.direct": Key(
+        Effect.DIFFERS, "there are no slots: sequences that wait at the same time run together"
+    ),
+    "sequence_batching.direct.minimum_slot_utilization": Key(Effect.LOGGED, "there are no slots"),
+    "sequence_batching.oldest.max_candidate_sequences": Key(
+        Effect.DIFFERS, "the bound of all sequences; the one that is idle for longest makes room"
+    ),
+    "sequence_batching.oldest.preserve_ordering": Key(Effect.LOGGED, "answers of a sequence keep their order"),
+    "sequence_batching.state.initial_state.name": Key(Effect.DIFFERS, "first values have no names"),
+    "sequence_batching.state.use_same_buffer_for_input_output": _STATE,
+    "sequence_batching.state.use_growable_memory": _STATE,
+    "sequence_batching.iterative_sequence": Key(Effect.REFUSED, _ONE_ANSWER),
     "ensemble_scheduling": Key(Effect.DIFFERS, "the models are merged into one graph, which runs as one model"),
     "ensemble_scheduling.max_inflight_requests": Key(Effect.LOGGED, "no step waits for another one's requests"),
     "ensemble_scheduling.step.model_namespace": Key(Effect.REFUSED, "there is one repository here; take it out"),
