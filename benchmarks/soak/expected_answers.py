@@ -132,7 +132,7 @@ def soak_models(rng: np.random.Generator) -> list[SoakModel]:
             sent=[{"text": np.array([" ".join(words) for words in some], object)} for some in sentences],
             files={"tokenizer.json": tokenizer()},
         ),
-        SoakModel(SUMS, {"engine": "native", "state": "auto", "sequences": {"max": 24, "idle_s": 2}}, [_sums()], []),
+        SoakModel(SUMS, {"engine": "native", "state": "auto", "sequences": {"max": 24, "idle_s": 30}}, [_sums()], []),
     ]
 
 

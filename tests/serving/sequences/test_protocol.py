@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import queue
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -75,6 +77,19 @@ def test_requests_of_one_stream_run_in_order(counting: Running) -> None:
     assert [error for _, error in taken if error] == []
     sums = {int(one.get_response().id): float(one.as_numpy("sum")[0, 0]) for one, _ in taken}
     assert sums == {value: value * (value + 1) / 2 for value in range(200)}
+
+
+def test_answered_requests_free_their_calls_at_once(counting: Running) -> None:
+    def count(identity: int) -> None:
+        for value in range(40):
+            add(counting.client, 1, identity, sequence_start=not value, sequence_end=value == 39)
+
+    gc.disable()  # calls that waited for it would reach the most that a connection may have
+    try:
+        with ThreadPoolExecutor(16) as threads:
+            list(threads.map(count, range(100, 116)))
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("binary", [True, False])

@@ -62,7 +62,9 @@ class Step:
 
     def _run(self, run: Callable[[Mapping[str, Any]], None]) -> None:
         try:
-            if not self._on_cancel(_nothing):
+            waits = self._on_cancel(_nothing)
+            del self._on_cancel  # it leads to the call, which leads here while the request waits for an instance
+            if not waits:
                 raise CancelledRequestError
             state, mark = self._turn.table.state(self._turn), self._turn.mark
             told = self._model.told(self._feeds, mark.identity, start=mark.start, end=mark.end)

@@ -18,7 +18,7 @@ from trtnode.serving.schema.sequences import SequencesConfig
 from trtnode.serving.telemetry.request_stats import ModelCounts, SequenceEnd
 from trtnode.serving.threads.request_pool import RequestPool
 
-REMEMBERED = 4096
+REMEMBERED = 1024
 """Sequences that the server has ended, of which their next request learns why."""
 
 Work = Callable[[], None]
