@@ -25,13 +25,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 
+import trtnode
 from benchmarks.serving.servers import BenchmarkModel, our_server
 from trtnode.bench.environment import describe_environment
 from trtnode.bench.latency.interleaving import Interleaving, ratio_with_interval, time_calls
 from trtnode.bench.server_process import UNLIMITED, inference_request
 from trtnode.engines.onnxruntime.library import onnxruntime
 from trtnode.engines.process_memory import resident_bytes
-from trtnode.models import load
 from trtnode.protos import ModelInferRequest, ModelInferResponse
 from trtnode.serving.service.rpc_table import SERVICE_NAME
 
@@ -196,7 +196,7 @@ def token_ratio(decoder: pathlib.Path, folder: pathlib.Path, past: int, rounds: 
     """Return ONNX Runtime's time of a token over ours, from so many tokens in the cache on."""
     loop = functools.partial(next, ort_loop(decoder, past))
     if not served:
-        sequence = load(decoder, state="auto").sequence()
+        sequence = trtnode.load(decoder, state="auto").sequence()
         lengths = itertools.count(past)
         sequence.run(_step(np.zeros((1, past), np.int64), next(lengths)))
         return ratio({LOOP: loop, OURS: lambda: sequence.run(_step(ONE, next(lengths) + 1))}, rounds)

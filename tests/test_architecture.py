@@ -25,8 +25,12 @@ LINKED = {
 }
 """The arrows between the folders of ``trtnode/`` that have a link at the top. Nothing imports one by its bare name."""
 
-PACKAGES = {**LINKED, "trtnode": {"serving", "engines", "partitioner"}, "benchmarks": {"benchmarks", *LINKED}}
-"""Those, and the public functions above them, which bench and benchmarks don't need."""
+PACKAGES = {
+    **LINKED,
+    "trtnode": {"serving", "engines", "partitioner"},
+    "benchmarks": {"benchmarks", "trtnode", *LINKED},
+}
+"""Those, and the public functions above them, which bench doesn't need."""
 
 MAY_IMPORT: dict[str, set[str]] = {
     "partitioner/model": set(),

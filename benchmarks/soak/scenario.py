@@ -20,13 +20,18 @@ import numpy as np
 from benchmarks.soak.checks import Results, Stop
 from benchmarks.soak.client_pool import ALL_CLIENTS, ANSWERED_CLIENTS, FUZZ_CLIENTS, ClientGroup, ClientPool
 from benchmarks.soak.clients import ANSWER_S, ClientContext, in_memory, register
-from benchmarks.soak.expected_answers import CheckedRequest, soak_models
+from benchmarks.soak.expected_answers import SUMS, CheckedRequest, soak_models
 from benchmarks.soak.mutators import Mutator
 from benchmarks.soak.outcomes import Outcome, Tally, outcome_of
 from benchmarks.soak.process_stats import ProcessStats, StatsSampler, growth, growth_per_request, wait_until_settled
 from benchmarks.soak.server import ServerProcess
 from trtnode.bench.load.target import call
-from trtnode.protos import LogSettingsRequest, ModelInferRequest, RepositoryModelLoadRequest
+from trtnode.protos import (
+    LogSettingsRequest,
+    ModelInferRequest,
+    RepositoryModelLoadRequest,
+    RepositoryModelUnloadRequest,
+)
 
 WARM_UP, STEADY = 0.25, 0.75
 """Shares of the time. Fuzzing and reloads may take longer."""
@@ -161,7 +166,10 @@ class _Scenario:
             time.sleep(0.1)
 
     def _rest(self, before: ProcessStats | None = None) -> ProcessStats:
-        """Let the server rest without clients, and return its stats."""
+        """Let the server rest without clients, and without the sequences that they have left; return its stats."""
+        for rpc, request in (("Unload", RepositoryModelUnloadRequest), ("Load", RepositoryModelLoadRequest)):
+            with contextlib.suppress(grpc.RpcError):  # it has ended, as its log says
+                call(self._context.channel, f"RepositoryModel{rpc}", request(model_name=SUMS), ANSWER_S)
         time.sleep(REST_S)
         return wait_until_settled(self._server.pid, lambda now: before is None or now.descriptors <= before.descriptors)
 

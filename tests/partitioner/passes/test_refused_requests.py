@@ -127,6 +127,10 @@ REFUSING: Mapping[str, Sequence[tuple[str, str]]] = {
     ],
     "layer-norm": [(f"float[N,{size}] x", f"{SCALED} k = Mul(n, k3) y = Add(k, k3)") for size in (1, 3)],
     "layer-norm-operator": [(f"float[N,{size}] x", f"{USUAL} k = Mul(n, k3) y = Add(k, k3)") for size in (1, 3)],
+    "lp-normalization": [
+        *((inputs, f"y = LpNormalization<axis = {axis}>(x)") for inputs in (TABLE, FREE) for axis in (-1, 0, 1, 7)),
+        *(("float[N,0] x", f"y = LpNormalization<axis = {axis}>(x)") for axis in (0, 1)),
+    ],
     "constant-if": [
         (
             TABLE,

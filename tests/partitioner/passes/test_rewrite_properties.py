@@ -91,10 +91,16 @@ def constant_if(draw: st.DrawFn) -> str:
     )
 
 
+def lp_normalization(draw: st.DrawFn) -> str:
+    """Of order 2: with 1, onnx's reference adds up the values, not their absolute values."""
+    return f"y = LpNormalization<axis = {draw(st.integers(-4, 3))}>(x)"
+
+
 FAMILIES: dict[str, tuple[Callable[[st.DrawFn], str], int, set[str]]] = {
     "activation": (activation, 20, {"hard-swish", "hard-sigmoid-operator"}),
     "branches": (branches, 18, {"branches"}),
     "constant-if": (constant_if, 18, {"constant-if"}),
+    "lp-normalization": (lp_normalization, 18, {"lp-normalization"}),
     "norm": (norm, 18, {"layer-norm", "layer-norm-operator", "layer-norm-unscaled"}),
     "reshapes": (reshapes, 11, {"reshapes"}),
 }

@@ -104,7 +104,7 @@ def test_values_of_inputs_that_hold_sizes_stand_among_the_shapes(write: Callable
 @pytest.mark.parametrize(
     ("extra", "sentence"),
     [
-        ("  optimize: false", "servable.yaml:4: models[0].optimize: unknown key; did you mean 'no_optimize'?"),
+        ("  no_optimise: []", "servable.yaml:4: models[0].no_optimise: unknown key; did you mean 'no_optimize'?"),
         ("  options: {measure: true}", "models[0]: has no key 'options'; write its keys in the model itself"),
         ("  warmup: 1000000000", "models[0].warmup: should be less than or equal to 10000"),
         ("  batching: {max_batch_size: 4000000}", "max_batch_size: should be less than or equal to 65536"),

@@ -98,5 +98,5 @@ def test_a_model_with_a_stage_outside_of_its_graph_is_no_step(tmp_path: pathlib.
     images = f"- {{name: images, path: a.onnx, preprocess: [{{{stage}}}]}}\n"
     (tmp_path / "servable.yaml").write_text(f"models:{MEMBERS}{images}{step}")
 
-    with pytest.raises(ConfigError, match="'images' is more than a graph: variants, tiles, a decoder or texts; name a"):
+    with pytest.raises(ConfigError, match="'images' is more than a graph: variants, state, tiles, a decoder, texts"):
         load_config(tmp_path / "servable.yaml")

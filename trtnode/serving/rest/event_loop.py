@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -81,7 +82,8 @@ class EventLoop(uvicorn.Server):
         """Let each connection end after its next answer; any thread may call this."""
         self._loop_known.wait()
         assert self._loop is not None, "it is known"
-        self._loop.call_soon_threadsafe(self._table.turn_away)
+        with contextlib.suppress(RuntimeError):  # it has ended, and each connection with it
+            self._loop.call_soon_threadsafe(self._table.turn_away)
 
     async def main_loop(self) -> None:
         """Wait until somebody asks it to stop."""

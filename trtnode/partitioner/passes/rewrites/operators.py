@@ -246,15 +246,21 @@ def find_lp_normalization(op: ir.Node) -> Replacement | None:
     x, order = op.inputs[0] if op.inputs else None, op.attributes.get_int("p", 2)
     if op.op_type != "LpNormalization" or op.domain or x is None or not is_float32(x) or order not in (1, 2):
         return None
-    axis = op.attributes.get_int("axis", -1)
+    axis, shape = op.attributes.get_int("axis", -1), x.shape
+    if shape is None or not -shape.rank() <= axis < shape.rank():  # the operator refuses scalars
+        return None
+    kept = ir.Shape([1 if place == axis % shape.rank() else size for place, size in enumerate(shape)])
 
     def apply() -> None:
         writer = Writer([op], "lp_normalization")
 
         def reduced(kind: str, value: ir.Value) -> ir.Value:
             if writer.opset < FIRST_AXES_INPUT:
-                return _kept(writer.call(kind, value, axes=[axis], keepdims=1), axis)
-            return _kept(writer.call(kind, value, writer.constant(np.array([axis]), ir.DataType.INT64)), axis)
+                norm = writer.call(kind, value, axes=[axis], keepdims=1)
+            else:
+                norm = writer.call(kind, value, writer.constant(np.array([axis]), ir.DataType.INT64))
+            norm.shape = kept
+            return norm
 
         largest = writer.call("Max", reduced("ReduceMax", writer.call("Abs", x)), writer.number(SMALLEST_NORMAL))
         scaled = writer.call("Div", x, largest)
@@ -262,10 +268,3 @@ def find_lp_normalization(op: ir.Node) -> Replacement | None:
         writer.finish(writer.call("Div", scaled, norm))
 
     return Replacement([op], apply)
-
-
-def _kept(value: ir.Value, axis: int) -> ir.Value:
-    """Give the result of a reduction that keeps its axis the size 1 there."""
-    if value.shape is not None:
-        value.shape = ir.Shape([1 if place == axis % value.shape.rank() else d for place, d in enumerate(value.shape)])
-    return value
