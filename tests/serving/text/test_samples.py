@@ -73,6 +73,13 @@ def test_a_tokenizer_beside_the_file_is_enough(tmp_path: pathlib.Path) -> None:
     assert types.tolist() == [[0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 0, 0]]
 
 
+def test_a_folder_is_asked_for_its_file(model: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    texts = write(tmp_path / "texts.txt", "dog\n")
+
+    with pytest.raises(TextModelError, match=r"folder: it is a folder; name its \.onnx file for samples of text"):
+        tokenized_arguments(argparse.Namespace(model=model.parent.parent, inputs=texts)).__enter__()
+
+
 def test_models_on_a_server_get_the_texts_themselves(tmp_path: pathlib.Path) -> None:
     arguments = argparse.Namespace(model="m", inputs=write(tmp_path / "texts.txt", "dog\ncafé\n"))
 

@@ -94,6 +94,7 @@ class Executable:
         self.texts: TextGuard | None = None
         self.states: States | None = None
         self._kept: Mapping[str, str] = {}
+        self._in_place: Collection[str] = ()
         self._finite_checks = finite_checks(signature.inputs) if plan is not None and facts.native_fallback else ()
         self._signature = signature
         self._plan = plan
@@ -175,7 +176,7 @@ class Executable:
             context = new_context(plan)
         try:
             if state:
-                results = run_keeping(context, {**feeds, **state}, times, self._kept)
+                results = run_keeping(context, {**feeds, **state}, times, self._in_place)
             else:
                 results = context.run(feeds, times)
         except ExecutionError as error:
@@ -189,6 +190,7 @@ class Executable:
         """Note the state of the model, for sequences."""
         self.states = states
         self._kept = states.kept
+        self._in_place = () if states.is_small else states.kept  # a copy costs less than a tensor of ONNX Runtime
 
     def sequence(self) -> ModelSequence:
         """Return a sequence of runs, each of which begins with the state that the one before has left.
@@ -273,9 +275,9 @@ class Executable:
         if session is None:
             with self._native_lock:
                 session = self._native = self._native or self._open_native()
-        if state and isinstance(session, NativeSession):
+        if state and self._in_place and isinstance(session, NativeSession):
             wanted = session.outputs if outputs is None else outputs
-            return dict(zip(wanted, session.run_keeping({**feeds, **state}, wanted, self._kept), strict=True))
+            return dict(zip(wanted, session.run_keeping({**feeds, **state}, wanted, self._in_place), strict=True))
         return _chosen(session, feeds, outputs, state)
 
 

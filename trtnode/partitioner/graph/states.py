@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,9 @@ KNOWN_NAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"(.+)", (r"new_\1", r"next_\1", r"out_\1", r"r_\1", r"present_\1")),
 )
 """Names that exporters give inputs of state, and then the outputs that go with them."""
+
+SMALL_BYTES = 65_536
+"""A state of fixed size up to this is copied from run to run faster than it is handed on."""
 
 MOST_NAMED = 4
 """Pairs that a sentence names."""
@@ -112,6 +116,11 @@ class States:
     def kept(self) -> Mapping[str, str]:
         """The input of each output that is state, by its name."""
         return {pair.output: pair.input.name for pair in self.pairs}
+
+    @property
+    def is_small(self) -> bool:
+        """True if the state of one row has a fixed size that is quickly copied."""
+        return not any(pair.grows for pair in self.pairs) and sum(map(_row_bytes, self.pairs)) <= SMALL_BYTES
 
     def sentences(self) -> list[str]:
         """Describe what is kept from run to run, and what looks like state and isn't."""
@@ -210,6 +219,11 @@ def pair_of(spec: TensorSpec, output: TensorSpec, sizes: frozenset[str]) -> Stat
     if first[:1] == [0] and (0 in first[1:] or None in (shape[0], after[0])):
         first[0] = shape[0] if isinstance(shape[0], str) and shape[0] in sizes else 1  # the batch, named anew
     return StatePair(input=spec, output=output.name, shape=tuple(first), grows=0 in first)
+
+
+def _row_bytes(pair: StatePair) -> float:
+    assert pair.input.dtype is not None
+    return math.prod(size for size in pair.shape if isinstance(size, int)) * pair.input.dtype.itemsize
 
 
 def _first_size(size: Dimension, after: Dimension, sizes: Collection[str]) -> int | str:

@@ -74,6 +74,8 @@ class StatefulExecutable:
 
     def told(self, feeds: Mapping[str, Any], identity: int | str, *, start: bool, end: bool) -> dict[str, np.ndarray]:
         """Return the controls of a request."""
+        if not self.controls:
+            return {}
         rows = next((array.shape[0] for array in feeds.values() if array.ndim), 1)
         told = (control.array(identity, start=start, end=end, rows=rows) for control in self.controls)
         return {control.spec.name: array for control, array in zip(self.controls, told, strict=True)}

@@ -68,7 +68,8 @@ class Step:
                 raise CancelledRequestError
             state, mark = self._turn.table.state(self._turn), self._turn.mark
             told = self._model.told(self._feeds, mark.identity, start=mark.start, end=mark.end)
-            run({**self._feeds, **told, **(self._model.first({**self._feeds, **told}) if state is None else state)})
+            feeds = {**self._feeds, **told}
+            run({**feeds, **(self._model.first(feeds) if state is None else state)})
         except BaseException as error:
             self.end(error)
 

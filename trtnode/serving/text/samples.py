@@ -126,6 +126,8 @@ def _parsed(path: pathlib.Path, number: int, line: str) -> str | list[str]:
 
 def _beside(model: pathlib.Path) -> ModelConfig:
     """Return how a file is served that lies in the folder of a model of text, or beside a tokenizer."""
+    if model.is_dir():
+        raise TextModelError(model, "it is a folder; name its .onnx file for samples of text")
     for folder in (model.parent, model.parent.parent):
         if (folder / CONFIG).is_file():
             file = str(model.relative_to(folder))
