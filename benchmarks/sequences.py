@@ -37,7 +37,8 @@ from trtnode.serving.service.rpc_table import SERVICE_NAME
 
 PAST_LENGTHS = (1, 100, 400, 800)
 TOKENS = 12
-HIDDEN = 256
+SMALL, LARGE = 256, 1024
+"""Columns of a recurrent cell: of one whose step takes less time than its request, and of one that reads 25 MB."""
 SEQUENCES = 64
 CONNECTIONS = 4
 ABANDONED = 1000
@@ -64,9 +65,10 @@ def main() -> int:
 
 def measured(decoder: pathlib.Path | None, folder: pathlib.Path, rounds: int) -> Iterator[str]:
     """Yield a line for each figure."""
-    path = write_recurrent(folder / "cell.onnx")
+    path, large = (write_recurrent(folder / f"{columns}.onnx", columns) for columns in (SMALL, LARGE))
     yield f"a step over gRPC, beside a client that carries 2 KB of state: {step_ratio(path, folder, rounds)}"
-    yield f"{SEQUENCES} sequences, joined over one by one: {joined_ratio(path, folder):.2f}"
+    for file, columns in ((path, SMALL), (large, LARGE)):
+        yield f"{SEQUENCES} sequences of {columns} columns, joined over one by one: {joined_ratio(file, columns):.2f}"
     yield f"{ABANDONED} sequences left: {abandoned_mb(path, folder):+.1f} MB after idle_s"
     for past in PAST_LENGTHS if decoder else ():
         assert decoder is not None
@@ -75,10 +77,10 @@ def measured(decoder: pathlib.Path | None, folder: pathlib.Path, rounds: int) ->
             yield f"a token {place}, beside ONNX Runtime's loop, from {past} on: {found}"
 
 
-def write_recurrent(path: pathlib.Path) -> pathlib.Path:
+def write_recurrent(path: pathlib.Path, columns: int) -> pathlib.Path:
     """Write a recurrent cell over rows, with its state h and c."""
     rng = np.random.default_rng(0)
-    shape: list[str | int | None] = ["n", HIDDEN]
+    shape: list[str | int | None] = ["n", columns]
     gates = [
         helper.make_node("MatMul", ["x", "w"], ["wx"]),
         helper.make_node("MatMul", ["h", "r"], ["rh"]),
@@ -95,7 +97,7 @@ def write_recurrent(path: pathlib.Path) -> pathlib.Path:
     ]
     value = functools.partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT)
     weights = [
-        numpy_helper.from_array(rng.standard_normal((HIDDEN, 3 * HIDDEN), np.float32) * np.float32(0.05), name)
+        numpy_helper.from_array(rng.standard_normal((columns, 3 * columns), np.float32) * np.float32(0.05), name)
         for name in "wr"
     ]
     graph = helper.make_graph(
@@ -141,7 +143,7 @@ def serving(path: pathlib.Path, folder: pathlib.Path, **settings: Any) -> Iterat
 
 def step_ratio(path: pathlib.Path, folder: pathlib.Path, rounds: int) -> str:
     """Return the time of a step of a client that carries the state, over that of one that sends a sequence id."""
-    x, state = np.ones((1, HIDDEN), np.float32), np.zeros((1, HIDDEN), np.float32)
+    x, state = np.ones((1, SMALL), np.float32), np.zeros((1, SMALL), np.float32)
     with serving(path, folder, state="auto") as (ours, _), serving(path, folder) as (other, _):
         ours({"x": x}, 1, True, False)
         carried = {"h": state, "c": state}
@@ -150,24 +152,24 @@ def step_ratio(path: pathlib.Path, folder: pathlib.Path, rounds: int) -> str:
             answer = other({"x": x, **carried}, 0, False, False)
             raw = dict(zip((one.name for one in answer.outputs), answer.raw_output_contents, strict=True))
             for name in carried:
-                carried[name] = np.frombuffer(raw[f"{name}_out"], np.float32).reshape(1, HIDDEN)
+                carried[name] = np.frombuffer(raw[f"{name}_out"], np.float32).reshape(1, SMALL)
 
         return ratio({LOOP: carry, OURS: lambda: ours({"x": x}, 1, False, False)}, rounds)
 
 
-def joined_ratio(path: pathlib.Path, folder: pathlib.Path) -> float:
+def joined_ratio(path: pathlib.Path, columns: int) -> float:
     """Return how many steps a second of sequences side by side share executions, over those one by one."""
     batching = {"max_batch_size": SEQUENCES, "max_queue_delay_us": 2000}
     with (
-        serving(path, folder, state="auto", batching=batching) as (joined, _),
-        serving(path, folder, state="auto") as (one, _),
+        serving(path, path.parent, state="auto", batching=batching) as (joined, _),
+        serving(path, path.parent, state="auto") as (one, _),
     ):
-        turns = [(_steps_a_second(joined), _steps_a_second(one)) for _ in range(3)]
+        turns = [(_steps_a_second(joined, columns), _steps_a_second(one, columns)) for _ in range(3)]
     return float(np.median([ours / other for ours, other in turns]))
 
 
-def _steps_a_second(infer: Infer, steps: int = 100) -> float:
-    x = np.ones((1, HIDDEN), np.float32)
+def _steps_a_second(infer: Infer, columns: int, steps: int = 100) -> float:
+    x = np.ones((1, columns), np.float32)
 
     def run(sequence: int) -> None:
         for step in range(steps):
@@ -181,7 +183,7 @@ def _steps_a_second(infer: Infer, steps: int = 100) -> float:
 
 def abandoned_mb(path: pathlib.Path, folder: pathlib.Path) -> float:
     """Return how much a server has grown by sequences that were left, once they are idle for too long."""
-    x = np.ones((16, HIDDEN), np.float32)
+    x = np.ones((16, SMALL), np.float32)
     with serving(path, folder, state="auto", sequences={"idle_s": IDLE_S}) as (infer, process):
         for round_ in range(2):  # the first round grows what stays: threads, templates of requests
             for sequence in range(1, ABANDONED + 1):

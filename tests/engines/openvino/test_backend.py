@@ -95,11 +95,11 @@ def test_instances_run_at_the_same_time_where_there_are_cores_for_their_threads(
     assert loaded._compiled.get_property("NUM_STREAMS") == streams
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="there is one core")
-def test_threads_that_leave_cores_to_other_processes_may_run_on_any(
-    backend: OpenVinoBackend, exp: tuple[bytes, Envelope]
+@pytest.mark.parametrize("threads", [1, None])
+def test_threads_may_run_on_any_core_that_other_processes_leave(
+    backend: OpenVinoBackend, exp: tuple[bytes, Envelope], threads: int | None
 ) -> None:
-    assert not backend.load(*exp, LoadOptions(threads=1))._compiled.get_property("ENABLE_CPU_PINNING")
+    assert not backend.load(*exp, LoadOptions(threads=threads))._compiled.get_property("ENABLE_CPU_PINNING")
 
 
 def test_bound_input_is_read_at_each_run(engine: OpenVinoEngine) -> None:

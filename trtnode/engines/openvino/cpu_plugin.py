@@ -107,14 +107,12 @@ class CpuPlugin:
         saturated = saturated_of(envelope.options)
         properties: dict[str, Any] = {k: v for k, v in envelope.options.items() if k not in (INDICES, SATURATED)}
         properties["CPU_RUNTIME_CACHE_CAPACITY"] = KEPT_KERNELS
+        # Pinned, threads wait for a core that another process has; alone, they gain nothing by it.
+        properties["ENABLE_CPU_PINNING"] = False
         if (threads := options.threads or quota_threads()) is not None:
-            cores = usable_cores().count
-            streams = max(1, min(options.instances, cores // threads))
+            streams = max(1, min(options.instances, usable_cores().count // threads))
             properties["INFERENCE_NUM_THREADS"] = threads * streams
             properties["NUM_STREAMS"] = str(streams)
-            if threads < cores:
-                # OpenVINO pins threads to the first cores, and so would every other process that shares the machine.
-                properties["ENABLE_CPU_PINNING"] = False
         # The engine aliases the memory that it is imported from, which nobody else may change or let go.
         blob = np.frombuffer(engine, dtype=np.uint8)
         blob = blob if blob.flags.writeable else blob.copy()
