@@ -36,7 +36,6 @@ from trtnode.protos import ModelInferRequest, ModelInferResponse
 from trtnode.serving.service.rpc_table import SERVICE_NAME
 
 PAST_LENGTHS = (1, 100, 400, 800)
-TOKENS = 12
 SMALL, LARGE = 256, 1024
 """Columns of a recurrent cell: of one whose step takes less time than its request, and of one that reads 25 MB."""
 SEQUENCES = 64
