@@ -1,4 +1,4 @@
-"""Runs whose empty tensors would end the process in a kernel of ONNX Runtime are refused; all others are as before."""
+"""Tensors without elements or axes, which would end the process in a kernel of ONNX Runtime, are refused; no others."""
 
 from __future__ import annotations
 
@@ -55,3 +55,25 @@ def test_an_empty_input_that_reaches_no_such_kernel_is_answered() -> None:
     results = session.run({**feeds(session, 2, 2, 3), "other": np.zeros(0, np.float32)})
 
     assert [result.size for result in results] == [8, 0]
+
+
+@pytest.mark.parametrize(
+    ("node", "shapes"),
+    [
+        ("RoiAlign(a, b, c)", {"a": (1, 1, 4, 4), "b": (1, 4), "c": (1,)}),
+        ("MaxRoiPool<pooled_shape = [2, 2]>(a, b)", {"a": (1, 1, 4, 4), "b": (1, 5)}),
+        ("ReverseSequence(a, c)", {"a": (2, 2), "c": (2,)}),
+    ],
+    ids=["roi-align", "max-roi-pool", "reverse-sequence"],
+)
+def test_too_few_axes_that_would_end_the_process_are_refused(node: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    session = opened(f"g (float[] a, float[] b, int64[] c) => (float[] y) {{ y = {node} }}")
+    good = {name: np.zeros(shapes.get(name, (1,)), np.int64 if name == "c" else np.float32) for name in "abc"}
+    if "ReverseSequence" in node:
+        good["c"] += 1
+
+    for name, shape in shapes.items():
+        with pytest.raises(ExecutionError, match=f"'{name}' has fewer axes than .* reads, .* Send {len(shape)}\\."):
+            session.run({**good, name: good[name].ravel()[0]})
+
+    assert session.run(good)[0].size

@@ -28,7 +28,7 @@ from trtnode.engines.onnxruntime.installation import warn_of_overlay
 from trtnode.engines.onnxruntime.library import onnxruntime, ort_c
 from trtnode.engines.onnxruntime.memory_limit import is_refusal, session_options
 from trtnode.engines.onnxruntime.small_types import SMALL_DTYPES, SMALL_TYPES, processor, small_array, small_ort_value
-from trtnode.engines.onnxruntime.workarounds.empty_tensors import inputs_behind_which_kernels_end
+from trtnode.engines.onnxruntime.workarounds.empty_tensors import inputs_behind_which_kernels_end, least_ranks
 from trtnode.engines.onnxruntime.workarounds.locales import REFUSAL, with_universal_locale
 from trtnode.engines.onnxruntime.workarounds.optimizers import optimizer_options
 from trtnode.engines.system_limits import raise_limit
@@ -96,6 +96,7 @@ class NativeSession:
         self._session = session
         self._raw = session._sess
         self._ending = inputs_behind_which_kernels_end(model)
+        self._ranks = least_ranks(model)
         types = [v.type for v in (*session.get_inputs(), *session.get_outputs())]
         self._converts = any(t in SMALL_TYPES for t in types)
         self._plain = {v.name for v in session.get_outputs() if NUMBERS.fullmatch(v.type)}
@@ -163,11 +164,13 @@ class NativeSession:
 
     def _check_elements(self, feeds: Mapping[str, Any]) -> None:
         for name, operator in self._ending.items():
-            value: Any = feeds.get(name)
-            shape = value.shape() if isinstance(value, ort_c.OrtValue) else np.shape(value)
-            if 0 in shape:
+            if 0 in _shape_of(feeds.get(name)):
                 problem = f"{name!r} has no elements, and ONNX Runtime's {operator} behind it would end the process."
                 raise ExecutionError(f"{problem} Send at least one.")
+        for name, (operator, rank) in self._ranks.items():
+            if name in feeds and len(_shape_of(feeds[name])) < rank:
+                problem = f"{name!r} has fewer axes than ONNX Runtime's {operator} reads, which would end the process."
+                raise ExecutionError(f"{problem} Send {rank}.")
 
     def bind(self, buffers: Mapping[str, np.ndarray]) -> BoundSession:
         """Bind this session to fixed buffers, among which are all its inputs and outputs."""
@@ -302,6 +305,11 @@ def _wrapped(feeds: Mapping[str, TensorValue]) -> tuple[dict[str, Any], list[np.
     """Return ``OrtValue``s of feeds, and the arrays whose memory they use, which must outlive them."""
     arrays = {n: np.asarray(v, order="C") for n, v in feeds.items() if isinstance(v, np.ndarray)}  # stays 0-d
     return {n: as_ort_value(v) for n, v in {**feeds, **arrays}.items()}, list(arrays.values())
+
+
+def _shape_of(value: Any) -> Sequence[int]:
+    shape: Sequence[int] = value.shape() if isinstance(value, ort_c.OrtValue) else np.shape(value)
+    return shape
 
 
 def as_ort_value(value: TensorValue) -> Any:

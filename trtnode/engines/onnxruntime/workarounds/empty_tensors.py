@@ -1,4 +1,4 @@
-"""Operators whose kernels end the process where an input has no elements. Such a run is refused before it begins."""
+"""Operators whose kernels end the process where an input has no elements, or too few axes. Such a run is refused."""
 
 from __future__ import annotations
 
@@ -13,6 +13,29 @@ from trtnode.partitioner.model import protobuf_walk
 ENDING = ("ConvTranspose", "GRU", "LSTM")
 """Found by running every case of the onnx suite with each of its sizes as 0. Division by 0, and empty work shared out
 among threads, are what they have in common."""
+
+
+LEAST_RANKS = {"MaxRoiPool": (4, 2), "ReverseSequence": (2, 1), "RoiAlign": (4, 2, 1)}
+"""Of the inputs of operators whose kernels read that many sizes unchecked. Where a model declares them, ONNX Runtime
+refuses others."""
+
+
+def least_ranks(source: pathlib.Path | onnx.ModelProto) -> Mapping[str, tuple[str, int]]:
+    """Return the inputs of no declared rank that one of these operators reads, with its name and the least rank.
+
+    Args:
+        source: A file or a small model.
+    """
+    model = model_with(source, tuple(LEAST_RANKS))
+    if model is None:
+        return {}
+    free = {value.name for value in model.graph.input if not value.type.tensor_type.HasField("shape")}
+    return {
+        name: (node.op_type, rank)
+        for node in protobuf_walk.nodes_within(model.graph.node)
+        for name, rank in zip(node.input, LEAST_RANKS.get(node.op_type, ()), strict=False)
+        if name in free
+    }
 
 
 def inputs_behind_which_kernels_end(source: pathlib.Path | onnx.ModelProto) -> Mapping[str, str]:
