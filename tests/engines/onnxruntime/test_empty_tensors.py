@@ -73,7 +73,7 @@ def test_too_few_axes_that_would_end_the_process_are_refused(node: str, shapes: 
         good["c"] += 1
 
     for name, shape in shapes.items():
-        with pytest.raises(ExecutionError, match=f"'{name}' has fewer axes than .* reads, .* Send {len(shape)}\\."):
+        with pytest.raises(ExecutionError, match=f"'{name}' has too few axes: .* Send an array of {len(shape)} axes"):
             session.run({**good, name: good[name].ravel()[0]})
 
     assert session.run(good)[0].size

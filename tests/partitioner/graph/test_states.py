@@ -57,6 +57,21 @@ def test_what_does_not_fit_is_left_and_named(output: TensorSpec) -> None:
     assert (found.pairs, found.left) == ((), ("h0",))
 
 
+@pytest.mark.parametrize(
+    ("shape", "small"),
+    [((1, 2, 128), True), (("batch", 16_384), True), ((1, 16_385), False), (("batch", 2, "past", 4), False)],
+)
+def test_a_state_is_small_if_it_has_a_fixed_size_that_is_quickly_copied(
+    shape: tuple[int | str, ...], small: bool
+) -> None:
+    others = [spec("x", "batch", 8)], [spec("y", "batch", 8)]
+    after = tuple("total" if size == "past" else size for size in shape)
+
+    found = find_states([*others[0], spec("state", *shape)], [*others[1], spec("state_out", *after)])
+
+    assert found.is_small is small
+
+
 def test_what_was_found_and_left_is_told() -> None:
     found = find_states([spec("h0", 1, 4), spec("past_1", 1, 2)], [spec("hn", 1, 4)])
 

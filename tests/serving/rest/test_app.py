@@ -109,9 +109,9 @@ def test_every_type_travels_both_ways_behind_the_json(client: triton.InferenceSe
 @pytest.mark.parametrize("model", IN_JSON)
 def test_every_type_but_half_floats_travels_both_ways_in_json(client: triton.InferenceServerClient, model: str) -> None:
     datatype, x = sample(model)
-    wish = triton.InferRequestedOutput("y", binary_data=False)
+    in_json = triton.InferRequestedOutput("y", binary_data=False)
 
-    result = client.infer(model, [tensor("x", x, datatype, binary=False)], outputs=[wish])
+    result = client.infer(model, [tensor("x", x, datatype, binary=False)], outputs=[in_json])
 
     assert result.as_numpy("y").tolist() == x.tolist()
     assert result.get_output("y")["data"] == x.ravel().tolist()
@@ -124,8 +124,8 @@ def test_half_floats_are_refused_in_json_before_anything_runs(
     datatype, x = sample(model)
     before = client.get_inference_statistics(model)["model_stats"][0]["execution_count"]
 
-    wish = triton.InferRequestedOutput("y", binary_data=False)
-    code, text = refusal(lambda: client.infer(model, [tensor("x", x, datatype)], outputs=[wish]))
+    in_json = triton.InferRequestedOutput("y", binary_data=False)
+    code, text = refusal(lambda: client.infer(model, [tensor("x", x, datatype)], outputs=[in_json]))
 
     assert code == "400"
     assert text == f"output 'y' of model {model!r} has type {datatype}, which JSON can't carry; ask for it with the " \

@@ -115,7 +115,7 @@ class NativeSession:
             ExecutionError: ONNX Runtime failed, or would end the process.
         """
         wanted = self.outputs if outputs is None else outputs
-        self._check_elements(feeds)
+        self._check_shapes(feeds)
         try:
             if self._converts:
                 return self._run_small_types(feeds, wanted)
@@ -145,7 +145,7 @@ class NativeSession:
 
     def _run_values(self, feeds: Mapping[str, TensorValue], outputs: Sequence[str]) -> list[Any]:
         """Run on arrays or ``OrtValue``s, and return ``OrtValue``s."""
-        self._check_elements(feeds)
+        self._check_shapes(feeds)
         values, _owners = _wrapped(feeds)
         try:
             results = self._raw.run_with_ort_values(values, outputs, None)
@@ -162,15 +162,15 @@ class NativeSession:
         values, _owners = _wrapped(feeds)
         return [as_array(value).copy() for value in self._raw.run_with_ort_values(values, outputs, None)]
 
-    def _check_elements(self, feeds: Mapping[str, Any]) -> None:
+    def _check_shapes(self, feeds: Mapping[str, Any]) -> None:
         for name, operator in self._ending.items():
             if 0 in _shape_of(feeds.get(name)):
                 problem = f"{name!r} has no elements, and ONNX Runtime's {operator} behind it would end the process."
                 raise ExecutionError(f"{problem} Send at least one.")
         for name, (operator, rank) in self._ranks.items():
             if name in feeds and len(_shape_of(feeds[name])) < rank:
-                problem = f"{name!r} has fewer axes than ONNX Runtime's {operator} reads, which would end the process."
-                raise ExecutionError(f"{problem} Send {rank}.")
+                problem = f"{name!r} has too few axes: ONNX Runtime's {operator} behind it would end the process."
+                raise ExecutionError(f"{problem} Send an array of {rank} axes.")
 
     def bind(self, buffers: Mapping[str, np.ndarray]) -> BoundSession:
         """Bind this session to fixed buffers, among which are all its inputs and outputs."""
