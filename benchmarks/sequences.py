@@ -15,7 +15,7 @@ import pathlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -44,6 +44,7 @@ ABANDONED = 1000
 IDLE_S = 3.0
 ONE = np.array([[5]], np.int64)
 OURS, LOOP = "ours", "loop"
+TOP = [{"tensor": "output", "top_k": {"k": 1}}]
 
 
 def main() -> int:
@@ -69,8 +70,12 @@ def measured(decoder: pathlib.Path | None, folder: pathlib.Path, rounds: int) ->
     for file, columns in ((path, SMALL), (large, LARGE)):
         yield f"{SEQUENCES} sequences of {columns} columns, joined over one by one: {joined_ratio(file, columns):.2f}"
     yield f"{ABANDONED} sequences left: {abandoned_mb(path, folder):+.1f} MB after idle_s"
-    for past in PAST_LENGTHS if decoder else ():
-        assert decoder is not None
+    if decoder is None:
+        return
+    for mask, append in (("a mask of its own tokens", ["attention_mask"]), ("the mask of all", [])):
+        sizes = ", ".join(map(str, token_bytes(decoder, folder, append)))
+        yield f"bytes of a token with {mask}, but for the outputs, from {PAST_LENGTHS} on: {sizes}"
+    for past in PAST_LENGTHS:
         for place, served in (("in process", False), ("over gRPC", True)):
             found = token_ratio(decoder, folder, past, rounds, served=served)
             yield f"a token {place}, beside ONNX Runtime's loop, from {past} on: {found}"
@@ -129,15 +134,23 @@ def serving(path: pathlib.Path, folder: pathlib.Path, **settings: Any) -> Iterat
         ]
 
         def infer(feeds: Mapping[str, np.ndarray], sequence: int, first: bool, last: bool) -> ModelInferResponse:
-            request = inference_request(model.name, feeds)
-            if sequence:
-                request.parameters["sequence_id"].int64_param = sequence
-                request.parameters["sequence_start"].bool_param = first
-                request.parameters["sequence_end"].bool_param = last
+            request = sequence_request(model.name, feeds, sequence, first=first, last=last)
             answer: ModelInferResponse = calls[sequence % CONNECTIONS](request)
             return answer
 
         yield infer, endpoint.process
+
+
+def sequence_request(
+    model: str, feeds: Mapping[str, np.ndarray], sequence: int, *, first: bool, last: bool
+) -> ModelInferRequest:
+    """Return a request of a sequence, or of none if it is 0."""
+    request = inference_request(model, feeds)
+    if sequence:
+        request.parameters["sequence_id"].int64_param = sequence
+        request.parameters["sequence_start"].bool_param = first
+        request.parameters["sequence_end"].bool_param = last
+    return request
 
 
 def step_ratio(path: pathlib.Path, folder: pathlib.Path, rounds: int) -> str:
@@ -201,11 +214,21 @@ def token_ratio(decoder: pathlib.Path, folder: pathlib.Path, past: int, rounds: 
         lengths = itertools.count(past)
         sequence.run(_step(np.zeros((1, past), np.int64), next(lengths)))
         return ratio({LOOP: loop, OURS: lambda: sequence.run(_step(ONE, next(lengths) + 1))}, rounds)
-    top = [{"tensor": "output", "top_k": {"k": 1}}]
-    with serving(decoder, folder, state="auto", postprocess=top) as (infer, _):
+    with serving(decoder, folder, state="auto", postprocess=TOP) as (infer, _):
         lengths = itertools.count(past)
         infer(_step(np.zeros((1, past), np.int64), next(lengths)), 1, True, False)
         return ratio({LOOP: loop, OURS: lambda: infer(_step(ONE, next(lengths) + 1), 1, False, False)}, rounds)
+
+
+def token_bytes(decoder: pathlib.Path, folder: pathlib.Path, append: Sequence[str]) -> Iterator[int]:
+    """Yield the bytes of a token's request and response but for its outputs, from each number of tokens on."""
+    with serving(decoder, folder, state="auto", sequences={"append": append}, postprocess=TOP) as (infer, _):
+        for past in PAST_LENGTHS:
+            feeds = _step(ONE, 1 if append else past + 1)
+            infer(_step(np.zeros((1, past), np.int64), past), past, True, False)
+            answer = infer(feeds, past, False, True)
+            request = sequence_request("m", feeds, past, first=False, last=True)
+            yield request.ByteSize() + answer.ByteSize() - sum(map(len, answer.raw_output_contents))
 
 
 def _step(ids: np.ndarray, length: int) -> dict[str, np.ndarray]:

@@ -113,6 +113,7 @@ def load(
     trust: Trust | None = None,
     custom_op_library: Sequence[Path] = (),
     state: str | Sequence[Mapping[str, Any]] | None = None,
+    append: Sequence[str] = (),
 ) -> Executable:
     """Load a compiled file, or any ONNX file, to run it in this process.
 
@@ -124,6 +125,7 @@ def load(
         custom_op_library: Libraries of custom operators, or ``onnxruntime-extensions``.
         state: Outputs that are inputs of the next run, which ``sequence()`` of the result keeps: ``auto`` finds them by
             their names, else a mapping for each, such as ``{"input": "h0", "output": "hn"}``.
+        append: Inputs that get what all runs of a sequence were given, joined in the last axis: a decoder's mask.
 
     Returns:
         The model, ready for ``run``, which takes arrays by input name and gives arrays by output name. Several threads
@@ -145,7 +147,7 @@ def load(
         run = RunOptions(threads=threads, trust=trust)
         executable = open_model(pathlib.Path(model), _cache(), run, use_engines=not native)
     if state is not None:
-        executable.keep(read_states(state, executable.inputs, executable.outputs))
+        executable.keep(read_states(state, executable.inputs, executable.outputs, append))
     return executable
 
 

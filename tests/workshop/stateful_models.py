@@ -20,6 +20,15 @@ COUNTER = """counter (float[batch,1] x, float[batch,1] state) => (float[batch,1]
 DOUBLING = COUNTER.replace("stateN = Add(state, x)", "twice = Add(state, state) stateN = Add(twice, x)")
 """Doubles its sum before it adds."""
 
+MASKED = """masked (float[batch,new] x, int64[batch,total] attention_mask, float[batch,past] past) =>
+(float[batch,1] sum, float[batch,total] present) <int64[1] last = {-1}> {
+    present = Concat<axis = 1>(past, x)
+    seen = Cast<to = 1>(attention_mask)
+    kept = Mul(present, seen)
+    sum = ReduceSum(kept, last)
+}"""
+"""Adds up what its mask leaves of a cache, as a decoder does that pays attention to it."""
+
 
 def recurrent(kind: str) -> onnx.ModelProto:
     """Return an LSTM or a GRU over ``x`` of any length, with its state as PyTorch's exporter names it."""

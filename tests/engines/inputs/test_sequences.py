@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import onnx
 import pytest
 
 from model_texts import parse
-from stateful_models import COUNTER, VOCABULARY, WIDTH, cached_decoder, recurrent
+from stateful_models import COUNTER, MASKED, VOCABULARY, WIDTH, cached_decoder, recurrent
 from trtnode.engines.compile.opening import open_model
 from trtnode.engines.errors import InvalidInputError, StateError
 from trtnode.engines.inputs.sequences import ModelSequence, read_states
@@ -20,13 +21,18 @@ ENGINES = ["native", "openvino"]
 
 
 def sequence_of(
-    workshop: Workshop, model: onnx.ModelProto, engine: str, state: Any = "auto", **options: Any
+    workshop: Workshop,
+    model: onnx.ModelProto,
+    engine: str,
+    state: Any = "auto",
+    append: Sequence[str] = (),
+    **options: Any,
 ) -> ModelSequence:
     path = workshop.write(model)
     if engine != "native":
         path = workshop.compile_file(path, all_engines=True, **options)
     executable = open_model(path)
-    executable.keep(read_states(state, executable.inputs, executable.outputs))
+    executable.keep(read_states(state, executable.inputs, executable.outputs, append))
     assert bool(executable.facts.segments) == (engine != "native")
     return executable.sequence()
 
@@ -64,6 +70,25 @@ def test_steps_of_a_decoder_equal_one_run(workshop: Workshop, engine: str, optio
 
     assert len(sequence.states.pairs) == 2 * layers
     np.testing.assert_allclose(np.concatenate(steps, axis=1), whole, atol=1e-3)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_mask_of_each_run_is_appended_to_those_before(workshop: Workshop, engine: str) -> None:
+    pair = {"input": "past", "output": "present"}
+    sequence = sequence_of(workshop, parse(MASKED), engine, [pair], append=["attention_mask"])
+    x, mask = np.arange(10, dtype=np.float32).reshape(2, 5), np.array([[1, 0, 1, 1, 1], [0, 0, 1, 1, 0]])
+
+    parts = zip(np.split(x, [3, 4], axis=1), np.split(mask, [3, 4], axis=1), strict=True)
+    sums = [sequence.run({"x": part, "attention_mask": own})["sum"] for part, own in parts]
+
+    np.testing.assert_array_equal(np.concatenate(sums, axis=1), [[2, 5, 9], [7, 15, 15]])
+    with pytest.raises(InvalidInputError, match="Input 'attention_mask' doesn't fit that of earlier runs"):
+        sequence.run({"x": x[:1], "attention_mask": mask[:1]})
+
+
+def test_state_is_nothing_to_append_to(workshop: Workshop) -> None:
+    with pytest.raises(StateError, match="'state' can't be appended to; inputs that can be are x"):
+        sequence_of(workshop, parse(COUNTER), "native", append=["state"])
 
 
 def test_a_failed_run_leaves_the_state_of_before(workshop: Workshop) -> None:

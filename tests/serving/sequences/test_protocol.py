@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gc
+import pathlib
 import queue
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import onnx
 import pytest
 import tritonclient.grpc as triton
 import tritonclient.http as rest
 
-from tests.serving.conftest import Running, given, refusal
+from model_texts import parse
+from stateful_models import MASKED
+from tests.serving.conftest import Running, Starter, given, refusal
 from tests.serving.sequences.conftest import add
 
 
@@ -110,6 +114,21 @@ def test_clients_see_no_state(counting: Running) -> None:
 
     assert [one.name for one in metadata.inputs] == ["x"]
     assert [one.name for one in metadata.outputs] == ["sum"]
+
+
+def test_a_client_sends_the_mask_of_its_own_tokens(start: Starter, tmp_path: pathlib.Path) -> None:
+    onnx.save(parse(MASKED), tmp_path / "m.onnx")
+    state = "state: [{input: past, output: present}], sequences: {append: [attention_mask]}"
+    client = start(f"- {{name: m, path: {tmp_path}/m.onnx, engine: native, {state}}}\n").client
+
+    def ask(x: list[float], mask: list[int], **options: object) -> float:
+        inputs = [given("x", np.array([x], np.float32)), given("attention_mask", np.array([mask]))]
+        return float(client.infer("m", inputs, sequence_id=1, **options).as_numpy("sum")[0, 0])
+
+    assert ask([1, 2, 4], [0, 1, 1], sequence_start=True) == 6
+    assert ask([8], [1]) == 14
+    assert ask([16], [0]) == 14
+    assert ask([32, 64], [1, 0], sequence_end=True) == 46
 
 
 def test_a_request_that_fails_leaves_the_state_of_before(counting: Running) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trtnode.engines.backends.stage_times import StageTime
-from trtnode.engines.errors import StateError
+from trtnode.engines.errors import InvalidInputError, StateError
 from trtnode.engines.inputs.samples import load_samples
 from trtnode.engines.inputs.signature import Signature
 from trtnode.partitioner.graph.states import States, StateSource, find_states, given_states
@@ -31,7 +32,10 @@ Step = Callable[
 
 
 def read_states(
-    state: str | Sequence[Mapping[str, Any]], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+    state: str | Sequence[Mapping[str, Any]],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    append: Sequence[str] = (),
 ) -> States:
     """Return the state of a model.
 
@@ -40,11 +44,22 @@ def read_states(
             ``output``, and if need be ``initial`` (``zeros`` or an .npz file) and ``shape``.
         inputs: Of the model.
         outputs: Of the model.
+        append: Names of inputs that get what all runs were given, joined in the last axis, such as a decoder's mask.
 
     Raises:
         StateError: It doesn't fit the model, or there is none.
         EngineError: A file of initial values can't be read.
     """
+    found = _found_states(state, inputs, outputs)
+    known = [spec.name for spec in found.inputs if spec.shape and not spec.optional]
+    if unknown := [name for name in append if name not in known]:
+        raise StateError(f"{unknown[0]!r} can't be appended to; inputs that can be are {', '.join(known)}")
+    return dataclasses.replace(found, appended=tuple(append))
+
+
+def _found_states(
+    state: str | Sequence[Mapping[str, Any]], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> States:
     if state == AUTO:
         found = find_states(inputs, outputs)
         if not found.pairs:
@@ -88,6 +103,19 @@ def _initial(path: pathlib.Path, name: str, shape: tuple[int, ...] | None, kinds
     return arrays[name]
 
 
+def state_of_run(states: States, feeds: Mapping[str, Any], state: State | None) -> State:
+    """Return the state that a run begins with, after ``state`` or as a first one, with what it appends.
+
+    Raises:
+        InvalidInputError: That doesn't fit what earlier runs were given.
+    """
+    state = states.first(feeds) if state is None else state
+    try:
+        return {**state, **{name: np.concatenate((state[name], feeds[name]), -1) for name in states.appended}}
+    except ValueError as error:
+        raise InvalidInputError(f"Input {states.appended[0]!r} doesn't fit that of earlier runs: {error}.") from None
+
+
 class ModelSequence:
     """Runs of one model in order, each of which begins with the state that the one before has left.
 
@@ -126,7 +154,7 @@ class ModelSequence:
             ExecutionError: The run failed.
         """
         checked = self._signature.check(feeds, outputs)
-        state = self.states.first(checked) if self._state is None else self._state
+        state = state_of_run(self.states, checked, self._state)
         results, self._state = self._step(checked, state, self._default if outputs is None else outputs, times)
         return results
 

@@ -94,6 +94,7 @@ class Executable:
         self.texts: TextGuard | None = None
         self.states: States | None = None
         self._kept: Mapping[str, str] = {}
+        self._appended: Sequence[str] = ()
         self._in_place: Collection[str] = ()
         self._finite_checks = finite_checks(signature.inputs) if plan is not None and facts.native_fallback else ()
         self._signature = signature
@@ -189,7 +190,7 @@ class Executable:
     def keep(self, states: States) -> None:
         """Note the state of the model, for sequences."""
         self.states = states
-        self._kept = states.kept
+        self._kept, self._appended = states.kept, states.appended
         self._in_place = () if states.is_small else states.kept  # a copy costs less than a tensor of ONNX Runtime
 
     def sequence(self) -> ModelSequence:
@@ -223,7 +224,7 @@ class Executable:
         kept = self._kept
         wanted = None if outputs is None else [*kept, *(name for name in outputs if name not in kept)]
         results = self.run_checked(feeds, wanted, times, state)
-        following = {kept[name]: results[name] for name in kept}
+        following = {kept[name]: results[name] for name in kept} | {name: state[name] for name in self._appended}
         for name in kept:
             if outputs is None or name in outputs:
                 results[name] = as_array(results[name]).copy()

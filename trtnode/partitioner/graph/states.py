@@ -93,12 +93,14 @@ class States:
         inputs: The other inputs, which each run is given.
         outputs: The other outputs.
         left: Other inputs that look like state.
+        appended: Those of the other inputs that hold what all runs were given, joined in the last axis.
     """
 
     pairs: tuple[StatePair, ...]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     left: tuple[str, ...]
+    appended: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, pairs: Sequence[StatePair], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> States:
@@ -128,7 +130,7 @@ class States:
         more = f"; and {len(self.pairs) - MOST_NAMED} more" if len(self.pairs) > MOST_NAMED else ""
         kept = [f"keeps {counted(len(self.pairs), 'tensor')} of state: {shown}{more}"] if self.pairs else []
         left = [f"{name!r} looks like state, and no output fits it by name, type and shape" for name in self.left]
-        return kept + left
+        return kept + [f"appends {name!r} of each run to those before" for name in self.appended] + left
 
     def as_json(self) -> dict[str, Any]:
         """Return the pairs and what is left as plain JSON values."""
@@ -144,7 +146,8 @@ class States:
             for axis, size in enumerate(spec.shape or ())
             if isinstance(size, str)
         }
-        return {pair.input.name: pair.first(sizes) for pair in self.pairs}
+        empty = {name: feeds[name][..., :0] for name in self.appended}
+        return empty | {pair.input.name: pair.first(sizes) for pair in self.pairs}
 
 
 def find_states(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> States:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from trtnode.engines.backends.stage_times import StageTime
-from trtnode.engines.inputs.sequences import State
+from trtnode.engines.inputs.sequences import State, state_of_run
 from trtnode.engines.onnxruntime.session import as_array
 from trtnode.engines.runtime.executor import Executable
 from trtnode.partitioner.graph.states import StatePair
@@ -38,7 +38,7 @@ class StatefulExecutable:
         model: Runs the requests.
         inputs: Those that are neither state nor controls.
         outputs: Those that are no state, and those of state that clients may ask for.
-        state_names: Names of the inputs of state.
+        state_names: Names of the inputs of state, and of those that hold what earlier requests gave, too.
         controls: Inputs that tell the model of the place of a request in its sequence.
         joins: Whether requests of several sequences may run together.
     """
@@ -61,7 +61,7 @@ class StatefulExecutable:
         told = {control.spec.name for control in controls}
         self.inputs = tuple(spec for spec in self.states.inputs if spec.name not in told)
         self.outputs = tuple(s for s in model.outputs if s.name in shown or s.name not in self.states.kept)
-        self.state_names = [pair.input.name for pair in self.states.pairs]
+        self.state_names = [*self.states.kept.values(), *self.states.appended]
         self._names = [spec.name for spec in self.outputs]
 
     def run(
@@ -80,9 +80,9 @@ class StatefulExecutable:
         told = (control.array(identity, start=start, end=end, rows=rows) for control in self.controls)
         return {control.spec.name: array for control, array in zip(self.controls, told, strict=True)}
 
-    def first(self, feeds: Mapping[str, Any]) -> State:
-        """Return the state that the first request of a sequence begins with."""
-        return self.states.first(feeds)
+    def state_of_request(self, feeds: Mapping[str, Any], state: State | None) -> State:
+        """Return the state that a request begins with; ``state`` is None for a first one."""
+        return state_of_run(self.states, feeds, state)
 
     def run_checked(
         self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, times: list[StageTime] | None = None
@@ -140,13 +140,15 @@ class JoinedSequences(StatefulExecutable):
     def of(cls, one: StatefulExecutable) -> JoinedSequences | str:
         """Return the form of a model for several sequences; the reason where there is none."""
         axes = {pair.input.name: _batch_axis(pair) for pair in one.states.pairs}
-        fixed = [pair.input.name for pair in one.states.pairs if axes[pair.input.name] is None]
+        fixed = [*(name for name, axis in axes.items() if axis is None), *one.states.appended]
         if fixed:
             return f"the state {fixed[0]!r} has no batch axis, or grows"
         return cls(one, {name: axis for name, axis in axes.items() if axis is not None})
 
-    def first(self, feeds: Mapping[str, Any]) -> State:
-        """Return the state that the first request of a sequence begins with."""
+    def state_of_request(self, feeds: Mapping[str, Any], state: State | None) -> State:
+        """Return the state that a request begins with; ``state`` is None for a first one."""
+        if state is not None:
+            return state
         return {name: np.moveaxis(array, self._axes[name], 0) for name, array in self.states.first(feeds).items()}
 
     def run_checked(

@@ -41,7 +41,7 @@ def keeping_state(config: ModelConfig, executable: ServedExecutable) -> ServedEx
     given: str | list[dict[str, Any]] = "auto"
     if not isinstance(config.state, str):
         given = [{key: value for key, value in pair if value is not None} for pair in config.state]
-    executable.keep(read_states(given, executable.inputs, executable.outputs))
+    executable.keep(read_states(given, executable.inputs, executable.outputs, config.sequences.append))
     shown = config.interface.outputs if config.interface is not None else {}
     return StatefulExecutable(executable, shown, find_controls(config.name, triton_config(config), executable.inputs))
 

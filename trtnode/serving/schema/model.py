@@ -281,7 +281,7 @@ class ModelConfig(Section):
     """State that the server keeps from one request of a sequence to the next: auto finds inputs and outputs by the
     names that exporters give, else a list of pairs; null for a model without."""
     sequences: SequencesConfig = Field(default_factory=SequencesConfig)
-    """Bounds of the sequences of a model with `state`."""
+    """Sequences of a model with `state`: their bounds, and what they append."""
     instances: Cores = 1
     """Executions at the same time. Engines of OpenVINO take turns with all cores unless ``threads`` leaves some."""
     threads: Cores | None = None

@@ -23,7 +23,7 @@ class StateConfig(Section):
 
 
 class SequencesConfig(Section):
-    """Bounds of the sequences of a model with `state`. To make room, the one that is idle for longest ends."""
+    """Sequences of a model with `state`. To make room, the one that is idle for longest ends."""
 
     max: Count = 1024
     """Sequences at the same time."""
@@ -31,3 +31,6 @@ class SequencesConfig(Section):
     """Time without a request after which a sequence ends; and for which it goes on after its model is replaced."""
     memory_mb: Mebibytes = 1024
     """Memory of their state."""
+    append: ListOf[str] = ()
+    """Inputs that get what the requests of a sequence have given so far, joined in the last axis: with the
+    `attention_mask` of a decoder, clients send that of their own tokens alone."""

@@ -69,7 +69,7 @@ class Step:
             state, mark = self._turn.table.state(self._turn), self._turn.mark
             told = self._model.told(self._feeds, mark.identity, start=mark.start, end=mark.end)
             feeds = {**self._feeds, **told}
-            run({**feeds, **(self._model.first(feeds) if state is None else state)})
+            run({**feeds, **self._model.state_of_request(feeds, state)})
         except BaseException as error:
             self.end(error)
 
