@@ -150,7 +150,7 @@ def find_sizes(sampled: SampledModel, *, keep: bool) -> tuple[TensorSpec, ...] |
         ModelLoadError: ONNX Runtime refuses the model.
         InvalidInputError: The model does not run on the given inputs.
     """
-    session = Remembering(NativeSession(sampled.path, name=str(sampled.path)))
+    session = Remembering(NativeSession(sampled.path, spins=False, name=str(sampled.path)))
     related = relate_sizes(session, sampled.inputs)
     if keep and related is not None:
         sampled = dataclasses.replace(sampled, inputs=related)

@@ -28,7 +28,7 @@ from trtnode.engines.onnxruntime.installation import warn_of_overlay
 from trtnode.engines.onnxruntime.library import onnxruntime, ort_c
 from trtnode.engines.onnxruntime.memory_limit import is_refusal, session_options
 from trtnode.engines.onnxruntime.small_types import SMALL_DTYPES, SMALL_TYPES, processor, small_array, small_ort_value
-from trtnode.engines.onnxruntime.workarounds.empty_tensors import inputs_behind_which_kernels_end, least_ranks
+from trtnode.engines.onnxruntime.workarounds.empty_tensors import unsafe_inputs
 from trtnode.engines.onnxruntime.workarounds.locales import REFUSAL, with_universal_locale
 from trtnode.engines.onnxruntime.workarounds.optimizers import optimizer_options
 from trtnode.engines.system_limits import raise_limit
@@ -55,6 +55,7 @@ class NativeSession:
         *,
         threads: int | None = None,
         shares_cores: bool = True,
+        spins: bool = True,
         optimize: bool = True,
         unfused: bool = False,
         exact: bool = True,
@@ -68,6 +69,7 @@ class NativeSession:
             model: A file, or a model small enough for one protobuf message.
             threads: Threads within an operator; None leaves it to the library.
             shares_cores: Stop the session's threads after a run, because something else computes on their cores.
+            spins: Threads that wait for work within a run take their cores meanwhile, so that it ends sooner.
             optimize: Let ONNX Runtime rewrite the graph. Convolutions are several times slower without.
             unfused: Compute what stands between DequantizeLinear and QuantizeLinear in floating point.
             exact: Keep sums of 8-bit products exact on this processor. ONNX Runtime's defaults don't on all.
@@ -80,6 +82,7 @@ class NativeSession:
         """
         warn_of_overlay()
         options = {**session_options(), **({"session.force_spinning_stop": "1"} if shares_cores else {})}
+        options |= {} if spins else {"session.intra_op.allow_spinning": "0"}
         model = with_unsigned_weights(model) if exact else model
         options |= optimizer_options(model) if optimize else {}
         source = str(model) if isinstance(model, pathlib.Path) else model.SerializeToString()
@@ -95,8 +98,7 @@ class NativeSession:
                     raise ModelLoadError(name, clean_message(error)) from error
         self._session = session
         self._raw = session._sess
-        self._ending = inputs_behind_which_kernels_end(model)
-        self._ranks = least_ranks(model)
+        self._ending, self._ranks = unsafe_inputs(model)
         types = [v.type for v in (*session.get_inputs(), *session.get_outputs())]
         self._converts = any(t in SMALL_TYPES for t in types)
         self._plain = {v.name for v in session.get_outputs() if NUMBERS.fullmatch(v.type)}
@@ -189,9 +191,9 @@ def open_observed(model: pathlib.Path, *, unfused: bool = False, exact: bool = T
         ModelLoadError: ONNX Runtime refuses the model.
     """
     try:
-        return NativeSession(model, name="the cleaned model", unfused=unfused, exact=exact)
+        return NativeSession(model, name="the cleaned model", spins=False, unfused=unfused, exact=exact)
     except ModelLoadError:
-        return NativeSession(model, name="the cleaned model", optimize=False)
+        return NativeSession(model, name="the cleaned model", spins=False, optimize=False)
 
 
 def with_basic_optimizations(model: onnx.ModelProto) -> onnx.ModelProto:

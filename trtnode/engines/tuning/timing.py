@@ -256,7 +256,7 @@ def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = 
 
 def _source_session(subject: Subject) -> NativeSession:
     """Open the source for a search of inputs. What large ones leave in its arena goes with it."""
-    return NativeSession(subject.source, name=str(subject.source))
+    return NativeSession(subject.source, spins=False, name=str(subject.source))
 
 
 def _first_sample(subject: Subject, runner: Runner) -> Feeds | None:

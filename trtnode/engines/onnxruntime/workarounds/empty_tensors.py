@@ -20,33 +20,23 @@ LEAST_RANKS = {"MaxRoiPool": (4, 2), "ReverseSequence": (2, 1), "RoiAlign": (4, 
 refuses others."""
 
 
-def least_ranks(source: pathlib.Path | onnx.ModelProto) -> Mapping[str, tuple[str, int]]:
-    """Return the inputs of no declared rank that one of these operators reads, with its name and the least rank.
+def unsafe_inputs(
+    source: pathlib.Path | onnx.ModelProto,
+) -> tuple[Mapping[str, str], Mapping[str, tuple[str, int]]]:
+    """Find the inputs that must not be empty, and those that need axes.
 
     Args:
         source: A file or a small model.
+
+    Returns:
+        The inputs that an operator of `ENDING` depends on, each with its name; and the inputs of no declared rank that
+        one of `LEAST_RANKS` reads, with its name and the least rank.
     """
-    model = model_with(source, tuple(LEAST_RANKS))
-    if model is None:
-        return {}
-    free = {value.name for value in model.graph.input if not value.type.tensor_type.HasField("shape")}
-    return {
-        name: (node.op_type, rank)
-        for node in protobuf_walk.nodes_within(model.graph.node)
-        for name, rank in zip(node.input, LEAST_RANKS.get(node.op_type, ()), strict=False)
-        if name in free
-    }
+    model = model_with(source, (*ENDING, *LEAST_RANKS))
+    return ({}, {}) if model is None else (_inputs_behind_ending(model), _least_ranks(model))
 
 
-def inputs_behind_which_kernels_end(source: pathlib.Path | onnx.ModelProto) -> Mapping[str, str]:
-    """Return the inputs that one of these operators depends on, each with the name of the operator.
-
-    Args:
-        source: A file or a small model.
-    """
-    model = model_with(source, ENDING)
-    if model is None:
-        return {}
+def _inputs_behind_ending(model: onnx.ModelProto) -> dict[str, str]:
     ending = {name: name for name in ENDING}
     for function in model.functions:  # a function may call one that stands behind it, but exporters write none such
         if found := next(_within(function.node, ending), None):
@@ -57,6 +47,16 @@ def inputs_behind_which_kernels_end(source: pathlib.Path | onnx.ModelProto) -> M
         if found is not None:
             behind.update(dict.fromkeys((i for n in protobuf_walk.nodes_within([node]) for i in n.input if i), found))
     return {value.name: behind[value.name] for value in model.graph.input if value.name in behind}
+
+
+def _least_ranks(model: onnx.ModelProto) -> dict[str, tuple[str, int]]:
+    free = {value.name for value in model.graph.input if not value.type.tensor_type.HasField("shape")}
+    return {
+        name: (node.op_type, rank)
+        for node in protobuf_walk.nodes_within(model.graph.node)
+        for name, rank in zip(node.input, LEAST_RANKS.get(node.op_type, ()), strict=False)
+        if name in free
+    }
 
 
 def _within(nodes: Iterable[onnx.NodeProto], ending: Mapping[str, str]) -> Iterator[str]:
