@@ -15,6 +15,11 @@ from trtnode.partitioner.model.values import Dimension
 
 SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
+SUM = re.compile(r"(?!.{121})[\w.]+( ?[+-] ?[\w.]+)*", re.ASCII)
+"""Most expressions. Their sizes are added up here: to import sympy, which knows the others, takes half a second."""
+
+TERM = re.compile(r"([+-]?) ?([\w.]+)", re.ASCII)
+
 EXPRESSION = re.compile(r"(?!.*(\*\*|\d{7}))[\w .,+*/%()-]{1,120}", re.ASCII)
 """Names that may be evaluated. Powers and long numbers could take for ever."""
 
@@ -88,6 +93,10 @@ def _symbols(name: str) -> frozenset[str]:
     """Return the symbols of a name; none where it can't be evaluated."""
     if SYMBOL.fullmatch(name):
         return frozenset((name,))
+    if SUM.fullmatch(name):
+        terms = [term for _, term in TERM.findall(name)]
+        symbols = frozenset(filter(SYMBOL.fullmatch, terms))
+        return symbols if all(term in symbols or term.isdigit() for term in terms) else frozenset()
     try:
         return ir.SymbolicDim(name).free_symbols() if EXPRESSION.fullmatch(name) else frozenset()
     except (ArithmeticError, RecursionError, ValueError):
@@ -96,7 +105,12 @@ def _symbols(name: str) -> frozenset[str]:
 
 def _evaluated(name: str, sizes: Mapping[str, int]) -> int | None:
     try:
-        size = ir.SymbolicDim(name).evaluate(sizes)
-    except (ArithmeticError, RecursionError, ValueError):
+        size = _sum(name, sizes) if SUM.fullmatch(name) else ir.SymbolicDim(name).evaluate(sizes)
+    except (ArithmeticError, KeyError, RecursionError, ValueError):
         return None
     return size if isinstance(size, int) and size >= 0 else None
+
+
+def _sum(name: str, sizes: Mapping[str, int]) -> int:
+    terms = ((sign, int(term) if term.isdigit() else sizes[term]) for sign, term in TERM.findall(name))
+    return sum(-size if sign == "-" else size for sign, size in terms)
