@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import itertools
 import logging
 import os
@@ -24,6 +25,7 @@ from trtnode.engines.errors import (
     EngineError,
     EngineRejectedError,
     ModelLoadError,
+    OutOfMemoryError,
     OutOfRangeError,
     OutputFileError,
     UnknownBackendError,
@@ -32,7 +34,7 @@ from trtnode.engines.errors import (
 
 # The child imports what it is told to run by name, so these live in a module that it can import.
 FUNCTIONS = """
-import os, pathlib, signal, sys, threading, time
+import ctypes, os, pathlib, signal, sys, threading, time
 from trtnode.engines import errors
 from trtnode.engines.backends import progress
 
@@ -48,6 +50,7 @@ def refuse_backend(): raise errors.UnknownBackendError("abacus", "auto")
 def refuse_file(): raise errors.OutputFileError(pathlib.Path("f"), "full")
 def divide(): return 1 // 0
 def quit(): sys.exit(4)
+def warn_and_leave(): warn(); leave()
 def hold_lock(): return threading.Lock()
 def raise_lock():
     error = errors.EngineError("locked")
@@ -55,6 +58,10 @@ def raise_lock():
     raise error
 def echo(data): return data
 def hang_after_progress(): progress.report(progress.Progress("phase", 0, 1, limit_s=0.3)); hang()
+def warn(): os.write(2, b"a library's warning\\n")
+def lack_memory_in_a_thread():
+    fail = ctypes.CDLL("libstdc++.so.6")._ZSt17__throw_bad_allocv  # std::__throw_bad_alloc()
+    threading.Thread(target=fail).start(); hang()
 def shout(): print("on stdout"); return "done"
 def shout_and_hang(): print("hanging", flush=True); time.sleep(1000)
 def advance():
@@ -107,6 +114,30 @@ def test_failure_of_the_child_is_an_error_and_the_next_call_works(
         child.call(getattr(functions, name), 60)
 
     assert child.call(functions.add, 60, 1) == 2
+
+
+def test_a_library_without_memory_in_its_own_thread_is_out_of_memory(
+    child: SubprocessWorker, functions: types.ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(OutOfMemoryError, match="It takes more memory than its process may use"):
+        child.call(functions.lack_memory_in_a_thread, 60)
+
+    assert capfd.readouterr().err == ""
+    assert child.call(functions.add, 60, 1) == 2
+
+
+@pytest.mark.parametrize(("name", "failure"), [("warn", None), ("warn_and_leave", WorkerError)])
+def test_what_a_library_writes_to_stderr_is_handed_on(
+    name: str,
+    failure: type[Exception] | None,
+    child: SubprocessWorker,
+    functions: types.ModuleType,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(failure) if failure else contextlib.nullcontext():
+        child.call(getattr(functions, name), 60)
+
+    assert capfd.readouterr().err == "a library's warning\n"
 
 
 def test_child_that_takes_too_long_is_stopped(child: SubprocessWorker, functions: types.ModuleType) -> None:

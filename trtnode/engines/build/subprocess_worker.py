@@ -17,21 +17,21 @@ import multiprocessing
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from trtnode.engines.backends.custom_operators import libraries_in_use, using
 from trtnode.engines.backends.progress import Progress, listening, report
-from trtnode.engines.errors import OutOfMemoryError, ProcessStartError, WorkerError, WorkerTimeoutError
+from trtnode.engines.errors import OutOfMemoryError, WorkerError, WorkerTimeoutError
+from trtnode.engines.interpreter import HeldStderr, start_interpreter, tell
 from trtnode.engines.process_memory import resident_bytes
-from trtnode.engines.system_limits import as_limit, check_tasks, child_tasks, out_of_memory_kills
+from trtnode.engines.system_limits import as_limit, check_tasks, child_tasks, out_of_memory_kills, raise_limit
 from trtnode.partitioner.errors import ProjectError
 
 logger = logging.getLogger(__name__)
@@ -51,9 +51,6 @@ CLEAN_BYTES = 512 << 20
 
 PACKAGES = ("trtnode",)
 """Those whose log a child hands on."""
-
-FIRST = "from trtnode.partitioner.start import import_onnx_ir; import_onnx_ir()"
-"""Runs before the code of every child."""
 
 CHILD = (
     "import os, resource, signal, sys; os.nice({niceness}); os.sched_setaffinity(0, {cores}); "
@@ -93,6 +90,7 @@ class SubprocessWorker:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._life: Connection | None = None
+        self._stderr = HeldStderr()
         self._lock = threading.Lock()
 
     def __enter__(self) -> SubprocessWorker:
@@ -134,6 +132,8 @@ class SubprocessWorker:
             except BaseException:
                 self._kill()  # its answer would be taken for the next call's
                 raise
+            finally:
+                self._stderr.hand_on()
         if succeeded:
             answer: R = result
             return answer
@@ -148,8 +148,10 @@ class SubprocessWorker:
 
         Raises:
             ThreadLimitError: There is no room for its threads, which ends many libraries.
+            SystemLimitError: Its last words tell of a limit, as those of a library's own thread do.
             KeyboardInterrupt: Ctrl-C reached the child first.
         """
+        words = self._stderr.read()
         if self._cancelled:
             return WorkerError(f"The process that ran {name} was cancelled.")
         check_tasks(child_tasks())
@@ -159,6 +161,8 @@ class SubprocessWorker:
             return OutOfMemoryError(KILLED)
         if (self._memory_bytes or IMPORTS_BYTES) < IMPORTS_BYTES:
             return OutOfMemoryError()
+        raise_limit(RuntimeError(words))
+        tell(words)
         return WorkerError(f"The process that ran {name} crashed (exit code {code}).")
 
     def _answer(self, connection: Connection, name: str, timeout_s: float) -> tuple[bool, Any]:
@@ -204,6 +208,7 @@ class SubprocessWorker:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(STOP_SECONDS)
             self._kill()
+            self._stderr.hand_on()
 
     def _start(self) -> Connection:
         if self._connection is not None and self._process is not None and self._process.poll() is None:
@@ -218,7 +223,9 @@ class SubprocessWorker:
         )
         theirs, self._life = multiprocessing.Pipe(duplex=False)
         with theirs:
-            self._process, self._connection = start_interpreter(code, files=[theirs.fileno()], stdout=stdout)
+            self._process, self._connection = start_interpreter(
+                code, files=[theirs.fileno()], stdout=stdout, stderr=self._stderr.fileno()
+            )
         if self._cancelled:
             self._process.kill()
         logger.debug("Started worker process %d", self._process.pid)
@@ -274,47 +281,6 @@ class SpareWorkers:
                 return
             self._idle.remove(worker)
         worker.close()
-
-
-def start_interpreter(
-    code: str, *, files: Sequence[int] = (), stdout: int | None = None
-) -> tuple[subprocess.Popen[bytes], Connection]:
-    """Start a process that runs a piece of Python.
-
-    It imports from the absolute folders of this process's path, and never from the current folder: a file there may
-    bear the name of a library.
-
-    Args:
-        code: Reads the descriptor of its connection from ``sys.argv[1]``, and those of ``files`` after it.
-        files: Descriptors that it inherits under the same numbers.
-        stdout: Where its output goes; None for where that of this process goes.
-
-    Returns:
-        The process, and this end of the connection to it.
-
-    Raises:
-        SystemLimitError: The system starts none, or gives it too few threads.
-    """
-    check_tasks(child_tasks())
-    try:
-        ours, theirs = socket.socketpair()
-    except OSError as error:
-        raise ProcessStartError(sys.executable, error) from error
-    with theirs:
-        inherited = [theirs.fileno(), *files]
-        places = filter(os.path.isabs, sys.path)
-        try:
-            process = subprocess.Popen(  # noqa: S603  (this interpreter, and our own code)
-                [sys.executable, "-P", "-c", f"{FIRST}; {code}", *map(str, inherited)],
-                pass_fds=inherited,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
-            )
-        except OSError as error:
-            ours.close()
-            raise ProcessStartError(sys.executable, error) from error
-    return process, Connection(ours.detach())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

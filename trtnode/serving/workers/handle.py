@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trtnode.engines.build.subprocess_worker import start_interpreter
+from trtnode.engines.interpreter import start_interpreter
 from trtnode.engines.system_limits import out_of_memory_kills
 from trtnode.serving.errors import ServingError
 from trtnode.serving.schema.server import ServableConfig

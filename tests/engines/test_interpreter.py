@@ -10,9 +10,9 @@ import tempfile
 import pytest
 
 from trtnode.engines.build.options import CompileOptions
-from trtnode.engines.build.subprocess_worker import start_interpreter
 from trtnode.engines.compile.compiler import compile_model
 from trtnode.engines.errors import ProcessStartError
+from trtnode.engines.interpreter import start_interpreter
 from workshop import prepare_and_open
 
 ECHO = """
