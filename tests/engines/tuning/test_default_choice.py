@@ -86,9 +86,9 @@ def test_check_and_measurement_share_one_file_and_one_native_load(
 ) -> None:
     written: list[pathlib.Path] = []
 
-    def write(model: onnx.ModelProto, path: pathlib.Path) -> None:
+    def write(model: onnx.ModelProto, path: pathlib.Path, *, link: bool) -> None:
         written.append(path)
-        write_temporary(model, path)
+        write_temporary(model, path, link=link)
 
     monkeypatch.setattr("trtnode.engines.compile.compilation.write_temporary", write)
 

@@ -214,7 +214,7 @@ class Compilation:
         """Return the file of a compiled model for jobs. It is written once, as it may be large."""
         path = self._context.folder / "compiled.onnx"
         if self._in_file is not compiled:
-            write_temporary(compiled.model, path)
+            write_temporary(compiled.model, path, link=True)
             self._in_file = compiled
         return path
 
