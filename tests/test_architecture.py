@@ -65,7 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *{"artifact", "backends", "build", "compile", "inputs", "onnxruntime", "precision", "quantization", "sparse"},
         "tuning",
     },
-    "serving/executables": {"schema"},
+    "serving/executables": {"protocol", "schema"},
     "serving/threads": set(),
     "serving/schema": set(),
     "serving/protocol": set(),

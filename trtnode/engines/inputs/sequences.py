@@ -24,11 +24,8 @@ KEYS = ("input", "output", "initial", "shape")
 State = Mapping[str, Any]
 """Tensors by the name of their input, as the run that made them left them: arrays, or tensors of ONNX Runtime."""
 
-Step = Callable[
-    [Mapping[str, Any], State, Sequence[str] | None, list[StageTime] | None],
-    tuple[dict[str, Any], State],
-]
-"""Runs a model on inputs and a state, and returns the outputs that are asked for and the next state."""
+Step = Callable[[Mapping[str, Any], Sequence[str], list[StageTime] | None], dict[str, Any]]
+"""Runs a model on inputs with a state, and returns the outputs that are asked for and the next state."""
 
 
 def read_states(
@@ -110,6 +107,8 @@ def state_of_run(states: States, feeds: Mapping[str, Any], state: State | None) 
         InvalidInputError: That doesn't fit what earlier runs were given.
     """
     state = states.first(feeds) if state is None else state
+    if not states.appended:
+        return state
     try:
         return {**state, **{name: np.concatenate((state[name], feeds[name]), -1) for name in states.appended}}
     except ValueError as error:
@@ -155,7 +154,8 @@ class ModelSequence:
         """
         checked = self._signature.check(feeds, outputs)
         state = state_of_run(self.states, checked, self._state)
-        results, self._state = self._step(checked, state, self._default if outputs is None else outputs, times)
+        results = self._step({**checked, **state}, self._default if outputs is None else outputs, times)
+        self._state = {name: results.pop(name) for name in state}
         return results
 
     def reset(self) -> None:

@@ -31,7 +31,7 @@ from trtnode.engines.errors import (
     StateError,
 )
 from trtnode.engines.inputs.samples import Runner
-from trtnode.engines.inputs.sequences import ModelSequence, State
+from trtnode.engines.inputs.sequences import ModelSequence
 from trtnode.engines.inputs.signature import Signature
 from trtnode.engines.model_facts import UNCOMPILED, ModelFacts
 from trtnode.engines.onnxruntime.session import NativeSession, as_array
@@ -53,8 +53,6 @@ from trtnode.partitioner.model.mapped_weights import release_pages
 from trtnode.partitioner.wording import counted
 
 logger = logging.getLogger(__name__)
-
-NO_STATE: State = {}
 
 
 class Executable:
@@ -97,6 +95,7 @@ class Executable:
         self._appended: Sequence[str] = ()
         self._in_place: Collection[str] = ()
         self._finite_checks = finite_checks(signature.inputs) if plan is not None and facts.native_fallback else ()
+        self._given_checks = self._finite_checks
         self._signature = signature
         self._plan = plan
         self._open_native = open_native
@@ -146,13 +145,15 @@ class Executable:
     def run_checked(
         self,
         feeds: Mapping[str, Any],
-        outputs: Sequence[str] | None = None,
+        outputs: Collection[str] | None = None,
         times: list[StageTime] | None = None,
-        state: State = NO_STATE,
+        *,
+        keeps: bool = False,
     ) -> dict[str, Any]:
         """Answer one request whose inputs are known to fit, for callers that have checked them; else as ``run``.
 
-        ``state`` has inputs that an earlier run has made, which nobody looks at.
+        If it keeps, nobody looks at the inputs of state, which an earlier run has made, and outputs of state may be
+        tensors of ONNX Runtime.
 
         Raises:
             ExecutionError: The run failed natively as well.
@@ -160,28 +161,26 @@ class Executable:
         """
         texts = self.texts
         if texts is not None and not texts.covers(feeds):
-            return _chosen(texts.runner, feeds, outputs, state)
+            return _chosen(texts.runner, _arrays(feeds) if keeps else feeds, outputs)
         plan = self._plan
         if plan is None:
-            return self._run_natively(feeds, outputs, state)
+            return self._run_natively(feeds, outputs, keeps)
         if plan.held_defaults and not plan.held_defaults.keys().isdisjoint(feeds):
             if (replaced := replaced_default(plan.held_defaults, feeds)) is not None:
-                return self._answer_replaced(replaced, feeds, outputs, state)
+                return self._answer_replaced(replaced, feeds, outputs, keeps)
             feeds = {name: value for name, value in feeds.items() if name not in plan.held_defaults}
-        if self.nan_natively and (name := non_finite_input(self._finite_checks, feeds, plan.engines.values())):
+        checks = self._given_checks if keeps else self._finite_checks
+        if self.nan_natively and (name := non_finite_input(checks, feeds, plan.engines.values())):
             problem = f"Input {name!r} holds NaN or infinity, which engines may lose."
-            return self._fall_back(OutOfRangeError("non_finite_input", problem), feeds, outputs, state)
+            return self._fall_back(OutOfRangeError("non_finite_input", problem), feeds, outputs, keeps)
         try:
             context = self._idle.pop()
         except IndexError:
             context = new_context(plan)
         try:
-            if state:
-                results = run_keeping(context, {**feeds, **state}, times, self._in_place)
-            else:
-                results = context.run(feeds, times)
+            results = run_keeping(context, feeds, times, self._in_place) if keeps else context.run(feeds, times)
         except ExecutionError as error:
-            return self._fall_back(error, feeds, outputs, state)
+            return self._fall_back(error, feeds, outputs, keeps)
         finally:
             if self._plan is plan:
                 self._idle.append(context)
@@ -191,6 +190,8 @@ class Executable:
         """Note the state of the model, for sequences."""
         self.states = states
         self._kept, self._appended = states.kept, states.appended
+        taken = {*states.kept.values(), *states.appended}
+        self._given_checks = tuple(check for check in self._finite_checks if check[0] not in taken)
         self._in_place = () if states.is_small else states.kept  # a copy costs less than a tensor of ONNX Runtime
 
     def sequence(self) -> ModelSequence:
@@ -206,35 +207,27 @@ class Executable:
     def step(
         self,
         feeds: Mapping[str, Any],
-        state: State,
-        outputs: Sequence[str] | None = None,
+        outputs: Sequence[str],
         times: list[StageTime] | None = None,
-    ) -> tuple[dict[str, Any], State]:
-        """Answer one request of a sequence, whose inputs are known to fit; else as ``run``.
-
-        Args:
-            feeds: The inputs that are no state.
-            state: Of the run before, or ``States.first``.
-            outputs: Names of the outputs to return; None returns all.
-            times: As of ``run``.
+    ) -> dict[str, Any]:
+        """Answer one request of a sequence, whose inputs are known to fit, its state among them; else as ``run``.
 
         Returns:
-            The outputs as arrays, and the next state.
+            The outputs as arrays, and the next state by the names of its inputs.
         """
         kept = self._kept
-        wanted = None if outputs is None else [*kept, *(name for name in outputs if name not in kept)]
-        results = self.run_checked(feeds, wanted, times, state)
-        following = {kept[name]: results[name] for name in kept} | {name: state[name] for name in self._appended}
-        for name in kept:
-            if outputs is None or name in outputs:
-                results[name] = as_array(results[name]).copy()
-            else:
-                del results[name]
-        return results, following
+        results = self.run_checked(feeds, {*kept, *outputs}, times, keeps=True)
+        for name, source in kept.items():
+            results[source] = results.pop(name)
+            if name in outputs:
+                results[name] = as_array(results[source]).copy()
+        for name in self._appended:
+            results[name] = feeds[name]
+        return results
 
     def needs_native(self, feeds: Mapping[str, Any]) -> bool:
-        """Return whether a request is to be answered natively for NaN or infinity in its inputs."""
-        return self.nan_natively and non_finite_input(self._finite_checks, feeds) is not None
+        """Return whether a request is to be answered natively for NaN or infinity in its inputs but for its state."""
+        return self.nan_natively and non_finite_input(self._given_checks, feeds) is not None
 
     def close(self) -> None:
         """Free engines and sessions. Runs that are under way finish."""
@@ -247,15 +240,15 @@ class Executable:
         self.on_close()
 
     def _answer_replaced(
-        self, name: str, feeds: Mapping[str, Any], outputs: Sequence[str] | None, state: State
+        self, name: str, feeds: Mapping[str, Any], outputs: Collection[str] | None, keeps: bool
     ) -> dict[str, Any]:
         problem = f"Its engines hold the default of input {name!r} as a constant, and the request gives another value."
         if not self.facts.native_fallback:
             raise InvalidInputError(f"{problem} There is no native path to answer instead; leave the input out.")
-        return self._fall_back(OutOfRangeError("replaced_initializer", problem), feeds, outputs, state)
+        return self._fall_back(OutOfRangeError("replaced_initializer", problem), feeds, outputs, keeps)
 
     def _fall_back(
-        self, error: ExecutionError, feeds: Mapping[str, Any], outputs: Sequence[str] | None, state: State
+        self, error: ExecutionError, feeds: Mapping[str, Any], outputs: Collection[str] | None, keeps: bool
     ) -> dict[str, Any]:
         if isinstance(error, DeviceLostError):
             self.on_loss(str(error))
@@ -263,7 +256,7 @@ class Executable:
             raise error
         reason = error.reason if isinstance(error, OutOfRangeError) else "engine_error"
         try:
-            results = self._run_natively(feeds, outputs, state)
+            results = self._run_natively(feeds, outputs, keeps)
         except ModelLoadError as refusal:
             kind = MemoryLimitError if reason == LARGE_RESULT else ExecutionError
             raise kind(f"{error} There is no native path to answer instead: {refusal}") from error
@@ -271,20 +264,24 @@ class Executable:
         self.on_fallback(reason)
         return results
 
-    def _run_natively(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None, state: State) -> dict[str, Any]:
+    def _run_natively(self, feeds: Mapping[str, Any], outputs: Collection[str] | None, keeps: bool) -> dict[str, Any]:
         session = self._native
         if session is None:
             with self._native_lock:
                 session = self._native = self._native or self._open_native()
-        if state and self._in_place and isinstance(session, NativeSession):
-            wanted = session.outputs if outputs is None else outputs
-            return dict(zip(wanted, session.run_keeping({**feeds, **state}, wanted, self._in_place), strict=True))
-        return _chosen(session, feeds, outputs, state)
+        if keeps and self._in_place:
+            if isinstance(session, NativeSession):
+                wanted = [name for name in session.outputs if outputs is None or name in outputs]
+                return dict(zip(wanted, session.run_keeping(feeds, wanted, self._in_place), strict=True))
+            feeds = _arrays(feeds)
+        return _chosen(session, feeds, outputs)
 
 
-def _chosen(session: Runner, feeds: Mapping[str, Any], outputs: Sequence[str] | None, state: State) -> dict[str, Any]:
-    if state:
-        feeds = {**feeds, **{name: as_array(value) for name, value in state.items()}}
+def _arrays(feeds: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: as_array(value) for name, value in feeds.items()}
+
+
+def _chosen(session: Runner, feeds: Mapping[str, Any], outputs: Collection[str] | None) -> dict[str, Any]:
     if outputs is None:
         return dict(zip(session.outputs, session.run(feeds), strict=True))
     wanted = [name for name in session.outputs if name in outputs]

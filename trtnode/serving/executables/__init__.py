@@ -3,5 +3,5 @@
 Takes: executables of compiled files, and their section of servable.yaml.
 Gives: one executable with the same calls.
 Promises: memory for tiles doesn't grow with the image.
-Imports: schema.
+Imports: protocol, schema.
 """

@@ -14,6 +14,9 @@ from trtnode.engines.onnxruntime.session import as_array
 from trtnode.engines.runtime.executor import Executable
 from trtnode.partitioner.graph.states import StatePair
 from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.serving.protocol.parameters import SequenceMark
+
+ONLY = SequenceMark(1, start=True, end=True)
 
 
 class Control(Protocol):
@@ -24,8 +27,8 @@ class Control(Protocol):
         """Of the model."""
         ...
 
-    def array(self, identity: int | str, *, start: bool, end: bool, rows: int) -> np.ndarray:
-        """Return its value for a request of so many rows."""
+    def array(self, mark: SequenceMark, rows: int) -> np.ndarray:
+        """Return its value for a request at that place, of so many rows."""
         ...
 
 
@@ -68,20 +71,25 @@ class StatefulExecutable:
         self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, times: list[StageTime] | None = None
     ) -> dict[str, Any]:
         """Answer one request."""
-        sequence = self.model.sequence()
-        told = self.told(feeds, 1, start=True, end=True)
-        return sequence.run({**feeds, **told}, self._names if outputs is None else outputs, times)
+        sequence, names = self.model.sequence(), self._names if outputs is None else outputs
+        return sequence.run(self._with_controls(feeds, ONLY), names, times)
 
-    def told(self, feeds: Mapping[str, Any], identity: int | str, *, start: bool, end: bool) -> dict[str, np.ndarray]:
-        """Return the controls of a request."""
-        if not self.controls:
-            return {}
+    def all_feeds(self, feeds: Mapping[str, Any], state: State | None, mark: SequenceMark) -> dict[str, Any]:
+        """Return the inputs of a request with its controls and the state that it begins with.
+
+        Args:
+            feeds: Its own.
+            state: Left by the one before; None for a first one.
+            mark: Its place.
+        """
+        feeds = self._with_controls(feeds, mark) if self.controls else feeds
+        return {**feeds, **self._state_of_request(feeds, state)}
+
+    def _with_controls(self, feeds: Mapping[str, Any], mark: SequenceMark) -> Mapping[str, Any]:
         rows = next((array.shape[0] for array in feeds.values() if array.ndim), 1)
-        told = (control.array(identity, start=start, end=end, rows=rows) for control in self.controls)
-        return {control.spec.name: array for control, array in zip(self.controls, told, strict=True)}
+        return {**feeds, **{control.spec.name: control.array(mark, rows) for control in self.controls}}
 
-    def state_of_request(self, feeds: Mapping[str, Any], state: State | None) -> State:
-        """Return the state that a request begins with; ``state`` is None for a first one."""
+    def _state_of_request(self, feeds: Mapping[str, Any], state: State | None) -> State:
         return state_of_run(self.states, feeds, state)
 
     def run_checked(
@@ -92,10 +100,7 @@ class StatefulExecutable:
         Returns:
             The outputs, and the next state by the names of its inputs.
         """
-        state = {name: feeds[name] for name in self.state_names}
-        names = self._names if outputs is None else [name for name in outputs if name not in self.state_names]
-        results, following = self.model.step(self._without_state(feeds), state, names, times)
-        return {**results, **following}
+        return self.model.step(feeds, self._names if outputs is None else outputs, times)
 
     def owned(self, state: State) -> State:
         """Return a state that a run has left, as a sequence may keep it."""
@@ -103,14 +108,11 @@ class StatefulExecutable:
 
     def needs_native(self, feeds: Mapping[str, Any]) -> bool:
         """Return whether a request is to be answered natively for NaN or infinity in its inputs."""
-        return self.model.needs_native(self._without_state(feeds))
+        return self.model.needs_native(feeds)
 
     def close(self) -> None:
         """Free the model."""
         self.model.close()
-
-    def _without_state(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in feeds.items() if name not in self.state_names}
 
 
 class JoinedSequences(StatefulExecutable):
@@ -145,8 +147,7 @@ class JoinedSequences(StatefulExecutable):
             return f"the state {fixed[0]!r} has no batch axis, or grows"
         return cls(one, {name: axis for name, axis in axes.items() if axis is not None})
 
-    def state_of_request(self, feeds: Mapping[str, Any], state: State | None) -> State:
-        """Return the state that a request begins with; ``state`` is None for a first one."""
+    def _state_of_request(self, feeds: Mapping[str, Any], state: State | None) -> State:
         if state is not None:
             return state
         return {name: np.moveaxis(array, self._axes[name], 0) for name, array in self.states.first(feeds).items()}
@@ -156,7 +157,8 @@ class JoinedSequences(StatefulExecutable):
     ) -> dict[str, Any]:
         """Answer requests together; else as of one."""
         inside = {name: np.ascontiguousarray(np.moveaxis(feeds[name], 0, axis)) for name, axis in self._axes.items()}
-        results = super().run_checked({**feeds, **inside}, outputs, times)
+        names = outputs and [name for name in outputs if name not in self._axes]
+        results = super().run_checked({**feeds, **inside}, names, times)
         return {**results, **{name: np.moveaxis(as_array(results[name]), at, 0) for name, at in self._axes.items()}}
 
     def owned(self, state: State) -> State:

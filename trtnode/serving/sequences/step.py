@@ -16,6 +16,8 @@ Outcome = Mapping[str, Any] | BaseException
 class Step:
     """Runs a request when its turn has come."""
 
+    __slots__ = ("_feeds", "_model", "_on_cancel", "_then", "_turn")
+
     def __init__(
         self,
         turn: Turn,
@@ -62,14 +64,11 @@ class Step:
 
     def _run(self, run: Callable[[Mapping[str, Any]], None]) -> None:
         try:
-            waits = self._on_cancel(_nothing)
+            turn, waits = self._turn, self._on_cancel(_nothing)
             del self._on_cancel  # it leads to the call, which leads here while the request waits for an instance
             if not waits:
                 raise CancelledRequestError
-            state, mark = self._turn.table.state(self._turn), self._turn.mark
-            told = self._model.told(self._feeds, mark.identity, start=mark.start, end=mark.end)
-            feeds = {**self._feeds, **told}
-            run({**feeds, **self._model.state_of_request(feeds, state)})
+            run(self._model.all_feeds(self._feeds, turn.table.state(turn), turn.mark))
         except BaseException as error:
             self.end(error)
 

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
+import numpy as np
+
 from trtnode.engines.inputs.sequences import State
 from trtnode.engines.process_memory import give_back_free_pages
 from trtnode.serving.errors import SequenceError, SequencesFullError
@@ -103,15 +105,8 @@ class Turn:
         self.over = False
 
 
-def size_of(state: State) -> int:
-    """Return the bytes of a state."""
-    return sum(map(_size_of, state.values()))
-
-
 def _size_of(tensor: Any) -> int:
-    if hasattr(tensor, "nbytes"):
-        return int(tensor.nbytes)
-    return int(tensor.numpy().nbytes)  # a view of ONNX Runtime's memory
+    return tensor.nbytes if isinstance(tensor, np.ndarray) else int(tensor.tensor_size_in_bytes())
 
 
 class SequenceTable:
@@ -185,7 +180,7 @@ class SequenceTable:
         Raises:
             SequencesFullError: It takes more memory than there is, though no other sequence is idle.
         """
-        sequence, size = turn.sequence, size_of(state)
+        sequence, size = turn.sequence, sum(map(_size_of, state.values()))
         with self._lock:
             most = self.config.memory_mb << 20
             while self._bytes - sequence.size + size > most and self._idle:
@@ -198,10 +193,10 @@ class SequenceTable:
 
     def end(self, turn: Turn) -> Work:
         """Note that a request is answered; return what lets the next one of its sequence run."""
+        if turn.over:
+            return _nothing
+        turn.over = True
         with self._lock:
-            if turn.over:
-                return _nothing
-            turn.over = True
             sequence, following = turn.sequence, None
             was_first = sequence.turns[0] is turn
             sequence.turns.remove(turn)
@@ -215,10 +210,10 @@ class SequenceTable:
             else:
                 self._idle[sequence.key] = sequence
                 self._watch()
-        return functools.partial(self._go_on, following)
+        return _nothing if following is None else functools.partial(self._go_on, following)
 
-    def _go_on(self, following: Turn | None) -> None:
-        if following is not None and self._pool is not None:
+    def _go_on(self, following: Turn) -> None:
+        if self._pool is not None:
             self._pool.run(lambda: self._run(following))
 
     def retire(self, holder: Holder) -> None:
@@ -263,8 +258,8 @@ class SequenceTable:
     def _run(self, turn: Turn) -> None:
         """Have the first request of a sequence work."""
         work, turn.work = turn.work, None
-        with self._lock:
-            if turn.mark.start:
+        if turn.mark.start:
+            with self._lock:
                 turn.sequence.holder.counts.sequences.begun += 1
                 self._set(turn.sequence, None, 0)
         if work is not None:

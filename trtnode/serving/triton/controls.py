@@ -12,6 +12,7 @@ from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.protos import DESCRIPTOR, ModelSequenceBatching
 from trtnode.protos import ModelConfig as TritonConfig
 from trtnode.serving.errors import InterfaceError, InvalidRequestError
+from trtnode.serving.protocol.parameters import SequenceMark
 from trtnode.serving.protocol.wire_signature import BYTES, DATATYPES
 
 Kind = ModelSequenceBatching.Control.Kind
@@ -36,8 +37,8 @@ class Control:
     kind: int
     values: tuple[float, ...]
 
-    def array(self, identity: int | str, *, start: bool, end: bool, rows: int) -> np.ndarray:
-        """Return its value for a request of so many rows.
+    def array(self, mark: SequenceMark, rows: int) -> np.ndarray:
+        """Return its value for a request at that place, of so many rows.
 
         Raises:
             InvalidRequestError: The name of the sequence is none of its type.
@@ -47,11 +48,11 @@ class Control:
         datatype = DATATYPES[self.spec.dtype] if self.spec.dtype is not None else BYTES
         if self.kind != Kind.CONTROL_SEQUENCE_CORRID:
             is_start, is_end = (self.kind == kind for kind in (Kind.CONTROL_SEQUENCE_START, Kind.CONTROL_SEQUENCE_END))
-            told = (start or not is_start) and (end or not is_end)
+            told = (mark.start or not is_start) and (mark.end or not is_end)
             return np.full(shape, self.values[told], datatype.numpy)
         if datatype is BYTES:
-            return np.full(shape, str(identity), object)
-        bounds = np.iinfo(datatype.numpy)
+            return np.full(shape, str(mark.identity), object)
+        identity, bounds = mark.identity, np.iinfo(datatype.numpy)
         if isinstance(identity, str) or not bounds.min <= identity <= bounds.max:
             raise InvalidRequestError(
                 f"sequence_id should be {datatype.name}, as the input {self.spec.name!r} takes it; send such a number"
