@@ -133,6 +133,20 @@ def test_requests_that_come_first_run_first_whenever_they_are_read(new: Callable
     assert ran == ["first"]
 
 
+def test_a_request_runs_once_the_one_before_is_answered(new: Callable[..., Client], pool: RequestPool) -> None:
+    client = new()
+    first, second = client.take(1, start=True), client.take(1)
+    ran: list[str] = []
+    answered = client.table.end(first)
+    client.table.submit(second, lambda: ran.append("second"))
+    assert not ran
+
+    answered()
+    pool.call(lambda: None).result(60)
+
+    assert ran == ["second"]
+
+
 def test_a_request_that_cannot_be_read_lets_the_next_one_run(new: Callable[..., Client], pool: RequestPool) -> None:
     client = new()
     first, second = client.take(1, start=True), client.take(1)

@@ -205,10 +205,7 @@ class Executable:
         return ModelSequence(self.step, self.states, self.outputs)
 
     def step(
-        self,
-        feeds: Mapping[str, Any],
-        outputs: Sequence[str],
-        times: list[StageTime] | None = None,
+        self, feeds: Mapping[str, Any], outputs: Sequence[str], times: list[StageTime] | None = None
     ) -> dict[str, Any]:
         """Answer one request of a sequence, whose inputs are known to fit, its state among them; else as ``run``.
 

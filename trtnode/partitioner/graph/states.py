@@ -156,12 +156,12 @@ def find_states(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> 
     found: dict[str, tuple[TensorSpec, TensorSpec]] = {}
     for spec in filter(_looks_like_state, inputs):
         candidates = (by_name[name] for name in _names_after(spec.name) if name in by_name and name not in found)
-        partner = next((one for one in candidates if misfit(spec, one) is None), None)
+        partner = next((one for one in candidates if _misfit(spec, one) is None), None)
         if partner is not None:
             found[partner.name] = spec, partner
     taken = {spec.name for spec, _ in found.values()}
     sizes = _sizes_of(spec for spec in inputs if spec.name not in taken)
-    return States.of([pair_of(*pair, sizes) for pair in found.values()], inputs, outputs)
+    return States.of([_pair_of(*pair, sizes) for pair in found.values()], inputs, outputs)
 
 
 def states_of(graph: Graph) -> States | None:
@@ -188,13 +188,13 @@ def given_states(sources: Sequence[StateSource], inputs: Sequence[TensorSpec], o
         if taken.count(source.input) > 1 or sum(one.output == source.output for one in sources) > 1:
             raise ValueError(f"{source.input!r} and {source.output!r} stand in one pair only; leave the other out")
         spec, partner = takes[source.input], gives[source.output]
-        if problem := misfit(spec, partner):
+        if problem := _misfit(spec, partner):
             raise ValueError(f"{problem}; name an output that fits")
-        pairs.append(_as_given(pair_of(spec, partner, sizes), source))
+        pairs.append(_as_given(_pair_of(spec, partner, sizes), source))
     return States.of(pairs, inputs, outputs)
 
 
-def misfit(spec: TensorSpec, output: TensorSpec) -> str | None:
+def _misfit(spec: TensorSpec, output: TensorSpec) -> str | None:
     """Return why an output can't be the next value of an input; None if it can."""
     both = f"input {spec.name!r} is {describe(spec)}, and output {output.name!r} is {describe(output)}"
     if spec.dtype is None or spec.shape is None or spec.dtype != output.dtype:
@@ -208,14 +208,8 @@ def misfit(spec: TensorSpec, output: TensorSpec) -> str | None:
     return None if fits else both
 
 
-def pair_of(spec: TensorSpec, output: TensorSpec, sizes: frozenset[str]) -> StatePair:
-    """Return the pair of an input and its output.
-
-    Args:
-        spec: The input.
-        output: Fits it.
-        sizes: Symbols that other inputs have.
-    """
+def _pair_of(spec: TensorSpec, output: TensorSpec, sizes: frozenset[str]) -> StatePair:
+    """Return the pair of an input and an output that fits it; ``sizes`` are symbols that other inputs have."""
     shape = spec.shape or ()
     after = output.shape or (None,) * len(shape)
     first = [_first_size(*sizes_then, sizes) for sizes_then in zip(shape, after, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,62 +14,52 @@ from trtnode.serving.sequences.table import Turn
 Outcome = Mapping[str, Any] | BaseException
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Step:
-    """Runs a request when its turn has come."""
+    """Runs a request when its turn has come.
 
-    __slots__ = ("_feeds", "_model", "_on_cancel", "_then", "_turn")
+    Attributes:
+        turn: Its place.
+        model: Of the sequence.
+        feeds: Its inputs.
+        then: Gets its outcome, once its state is kept.
+        on_cancel: Returns False if its client has left.
+    """
 
-    def __init__(
-        self,
-        turn: Turn,
-        model: StatefulExecutable,
-        feeds: Mapping[str, Any],
-        then: Callable[[Outcome], None],
-        on_cancel: Callable[[Callable[[], None]], bool],
-    ) -> None:
-        """Describe a request.
-
-        Args:
-            turn: Its place.
-            model: Of the sequence.
-            feeds: Its inputs.
-            then: Gets its outcome, once its state is kept.
-            on_cancel: Returns False if its client has left.
-        """
-        self._turn = turn
-        self._model = model
-        self._feeds = feeds
-        self._then = then
-        self._on_cancel = on_cancel
+    turn: Turn
+    model: StatefulExecutable
+    feeds: Mapping[str, Any]
+    then: Callable[[Outcome], None]
+    on_cancel: Callable[[Callable[[], None]], bool]
 
     def submit(self, run: Callable[[Mapping[str, Any]], None]) -> None:
         """Have it run: ``run`` gets its inputs with the state among them, and ``end`` is to get the outcome."""
-        self._turn.table.submit(self._turn, functools.partial(self._run, run))
+        self.turn.table.submit(self.turn, functools.partial(self._run, run))
 
     def end(self, outcome: Outcome) -> None:
         """Keep the state, and pass the outcome on; a request that has failed leaves the state of before.
 
         The next request begins after that, so that answers on a stream keep their order.
         """
-        table, turn = self._turn.table, self._turn
+        table, turn = self.turn.table, self.turn
         try:
             if not isinstance(outcome, BaseException):
-                table.keep(turn, self._model.owned({name: outcome[name] for name in self._model.state_names}))
+                table.keep(turn, self.model.owned({name: outcome[name] for name in self.model.state_names}))
         except BaseException as error:
             outcome = error
         go_on = table.end(turn)
         try:
-            self._then(outcome)
+            self.then(outcome)
         finally:
             go_on()
 
     def _run(self, run: Callable[[Mapping[str, Any]], None]) -> None:
         try:
-            turn, waits = self._turn, self._on_cancel(_nothing)
-            del self._on_cancel  # it leads to the call, which leads here while the request waits for an instance
+            turn, waits = self.turn, self.on_cancel(_nothing)
+            del self.on_cancel  # it leads to the call, which leads here while the request waits for an instance
             if not waits:
                 raise CancelledRequestError
-            run(self._model.all_feeds(self._feeds, turn.table.state(turn), turn.mark))
+            run(self.model.all_feeds(self.feeds, turn.table.state(turn), turn.mark))
         except BaseException as error:
             self.end(error)
 

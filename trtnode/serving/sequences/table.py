@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import math
 import threading
@@ -51,6 +52,7 @@ class Holder(Protocol):
         ...
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Sequence:
     """Requests of one caller to one version of a model. Every attribute changes under the lock of its table.
 
@@ -59,23 +61,22 @@ class Sequence:
         holder: What runs it.
         state: Left by the last request; None for that of a first one.
         size: Bytes of the state.
-        turns: Of requests that aren't answered yet, in their order.
+        turns: Of requests that haven't ended yet, in their order.
+        unanswered: Requests that have ended, and whose answers aren't sent yet.
         used_s: When it was last used, by ``time.monotonic``.
         until_s: When it ends though it is used; None for never.
         gone: Why it has ended before its requests were answered; None while it lives.
     """
 
-    __slots__ = ("gone", "holder", "key", "size", "state", "turns", "until_s", "used_s")
-
-    def __init__(self, key: Hashable, holder: Holder) -> None:
-        self.key = key
-        self.holder = holder
-        self.state: State | None = None
-        self.size = 0
-        self.turns: collections.deque[Turn] = collections.deque()
-        self.used_s = time.monotonic()
-        self.until_s: float | None = None
-        self.gone: SequenceEnd | None = None
+    key: Hashable
+    holder: Holder
+    state: State | None = None
+    size: int = 0
+    turns: collections.deque[Turn] = dataclasses.field(default_factory=collections.deque)
+    unanswered: int = 0
+    used_s: float = dataclasses.field(default_factory=time.monotonic)
+    until_s: float | None = None
+    gone: SequenceEnd | None = None
 
     @property
     def takes_no_more(self) -> bool:
@@ -84,6 +85,7 @@ class Sequence:
         return late or bool(self.turns and self.turns[-1].mark.end)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Turn:
     """A request's place in its sequence.
 
@@ -91,18 +93,15 @@ class Turn:
         table: Has its sequence.
         sequence: Its sequence.
         mark: What the request says of it.
-        work: Runs it, once it has come first and is read.
-        over: Whether its request has been answered.
+        work: Runs it, if it was read before it came first.
+        over: Whether its request has ended.
     """
 
-    __slots__ = ("mark", "over", "sequence", "table", "work")
-
-    def __init__(self, table: SequenceTable, sequence: Sequence, mark: SequenceMark) -> None:
-        self.table = table
-        self.sequence = sequence
-        self.mark = mark
-        self.work: Work | None = None
-        self.over = False
+    table: SequenceTable
+    sequence: Sequence
+    mark: SequenceMark
+    work: Work | None = None
+    over: bool = False
 
 
 def _size_of(tensor: Any) -> int:
@@ -157,11 +156,12 @@ class SequenceTable:
 
     def submit(self, turn: Turn, work: Work) -> None:
         """Have a request work when its turn has come: now, or in a thread of the pool."""
+        sequence = turn.sequence
         with self._lock:
-            turn.work = work
-            runs = turn.sequence.turns[0] is turn
-        if runs:
-            self._run(turn)
+            if sequence.unanswered or sequence.turns[0] is not turn:
+                turn.work = work
+                return
+        self._run(turn, work)
 
     def state(self, turn: Turn) -> State | None:
         """Return the state that a request begins with; None for that of a first one.
@@ -192,29 +192,36 @@ class SequenceTable:
                 self._set(sequence, state, size)
 
     def end(self, turn: Turn) -> Work:
-        """Note that a request is answered; return what lets the next one of its sequence run."""
+        """Note that a request has ended; return what lets the next one of its sequence run, once it is answered."""
         if turn.over:
             return _nothing
         turn.over = True
         with self._lock:
-            sequence, following = turn.sequence, None
-            was_first = sequence.turns[0] is turn
+            sequence = turn.sequence
             sequence.turns.remove(turn)
+            sequence.unanswered += 1
             sequence.used_s = time.monotonic()
-            if sequence.turns:
-                following = sequence.turns[0] if was_first and sequence.turns[0].work is not None else None
-            elif self._live.get(sequence.key) is not sequence:
-                self._let_go(sequence)
-            elif turn.mark.end:
-                self._end(sequence, SequenceEnd.END)
-            else:
-                self._idle[sequence.key] = sequence
-                self._watch()
-        return _nothing if following is None else functools.partial(self._go_on, following)
+            if not sequence.turns:
+                self._rest(sequence, ended=turn.mark.end)
+        return functools.partial(self._go_on, sequence)
 
-    def _go_on(self, following: Turn) -> None:
-        if self._pool is not None:
-            self._pool.run(lambda: self._run(following))
+    def _rest(self, sequence: Sequence, *, ended: bool) -> None:
+        if self._live.get(sequence.key) is not sequence:
+            self._let_go(sequence)
+        elif ended:
+            self._end(sequence, SequenceEnd.END)
+        else:
+            self._idle[sequence.key] = sequence
+            self._watch()
+
+    def _go_on(self, sequence: Sequence) -> None:
+        with self._lock:
+            sequence.unanswered -= 1
+            first = sequence.turns[0] if sequence.turns and not sequence.unanswered else None
+            if first is None or first.work is None or self._pool is None:
+                return
+            work, first.work = first.work, None  # it leads to what has the turn
+        self._pool.run(functools.partial(self._run, first, work))
 
     def retire(self, holder: Holder) -> None:
         """Let the sequences of a version that is replaced end by themselves, or after some time."""
@@ -255,15 +262,13 @@ class SequenceTable:
         sequence.holder.counts.sequences.open += 1
         return sequence
 
-    def _run(self, turn: Turn) -> None:
+    def _run(self, turn: Turn, work: Work) -> None:
         """Have the first request of a sequence work."""
-        work, turn.work = turn.work, None
         if turn.mark.start:
             with self._lock:
                 turn.sequence.holder.counts.sequences.begun += 1
                 self._set(turn.sequence, None, 0)
-        if work is not None:
-            work()
+        work()
 
     def _set(self, sequence: Sequence, state: State | None, size: int) -> None:
         counts = sequence.holder.counts.sequences
