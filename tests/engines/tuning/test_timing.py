@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import time
 
 import numpy as np
@@ -9,10 +10,13 @@ import pytest
 
 from clock import FEEDS, GRAPH
 from comparison import AssertSame, RunPlainly
+from precision import precision_options
 from trtnode.engines.backends.progress import Progress, listening
 from trtnode.engines.compile.opening import open_model
+from trtnode.engines.precision.options import Calibration
 from trtnode.engines.tuning import timing
 from trtnode.engines.tuning.timing import time_in_turn
+from trtnode.partitioner.cut.labels import ReasonCode
 from workshop import Workshop
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("brief_tuning", "choosing_engines")]
@@ -131,3 +135,21 @@ def test_real_measurement_gives_a_model_that_answers_as_before(
     path = workshop.write(compiled.model)
     same(open_model(path).run(feeds), plain(source, feeds))
     same(plain(path, feeds), plain(source, feeds))
+
+
+@pytest.mark.parametrize(
+    ("padded", "sizes"), [pytest.param(False, 3, id="as-sent"), pytest.param(True, 1, id="padded")]
+)
+def test_a_choice_is_measured_on_calibration_samples_of_each_size(
+    padded: bool, sizes: int, workshop: Workshop, tmp_path: pathlib.Path
+) -> None:
+    for number, length in enumerate([3, 5, 3, 9]):
+        np.savez(tmp_path / f"{number}.npz", x=np.ones((1, length, 4), np.float32))
+    source = workshop.write("g (float[N,L,4] x) => (float[N,L,4] y) { a = Relu(x) b = Erf(a) y = Neg(b) }")
+    precision = precision_options("fp32", calibration=Calibration(data=str(tmp_path)))
+
+    compiled = workshop.compile(source, native_ops=("Erf",), precision=precision, padded=padded)
+
+    assert compiled.report.tuning["sizes"] == sizes
+    left_out = [node.detail for node in compiled.report.native if node.code == ReasonCode.NOT_FASTER]
+    assert all(("on samples of 3 sizes in turn" in detail) != padded for detail in left_out if "the model" in detail)

@@ -152,6 +152,11 @@ class CompileContext:
         related = self.known_sizes.get(sampled(specs(graph.inputs), self.options.shapes)) or ()
         return {spec.name: spec.shape or () for spec in related} if has_expressions(related) else {}
 
+    @property
+    def data_to_time_on(self) -> str | None:
+        """The calibration samples, if there are any and requests will have their sizes."""
+        return None if self.options.padded else self.options.calibration.data
+
     def has_samples(self, graph: Graph) -> bool:
         """Return whether engines can be compared: on given inputs, or on generated ones that the model runs on."""
         inputs = sampled(specs(graph.inputs), self.options.shapes)

@@ -157,6 +157,8 @@ class CompileOptions(EngineOptions, PrecisionOptions, ChoiceOptions):
     """Threads of each engine and session while they are measured; None leaves it to the libraries."""
     shares_cores: bool = False
     """True measures as beside other models: native threads sleep between runs, so they wake later."""
+    padded: bool = False
+    """True measures on one size though samples have many: requests will be padded to few."""
 
     @property
     def rewrites_left_out(self) -> tuple[str, ...]:

@@ -87,6 +87,7 @@ def _measured(context: CompileContext, dense: CompiledModel, sparse: CompiledMod
         native=files["dense"],
         inputs=[TensorSpec.of(value) for value in load_model(context.source.path).graph.inputs],
         given=context.options.check_inputs,
+        data=None,
         threads=context.options.threads,
         shares_cores=context.options.shares_cores,
         memory_pattern=keeps_memory_pattern(dense.report.memory),

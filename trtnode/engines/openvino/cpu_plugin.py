@@ -22,7 +22,7 @@ from trtnode.engines.openvino.graph_changes import (
     round_casts,
 )
 from trtnode.engines.openvino.indices import bounds_of
-from trtnode.engines.openvino.library import KEPT_KERNELS, ov
+from trtnode.engines.openvino.library import KEPT_IN_INT8, KEPT_KERNELS, ov
 from trtnode.engines.openvino.wide_integers import saturated_of
 from trtnode.engines.system_limits import raise_limit
 from trtnode.partitioner.cut.labels import SUPPORTED, ReasonCode, Verdict
@@ -106,7 +106,8 @@ class CpuPlugin:
         bounds = bounds_of(envelope.options, envelope.inputs)
         saturated = saturated_of(envelope.options)
         properties: dict[str, Any] = {k: v for k, v in envelope.options.items() if k not in (INDICES, SATURATED)}
-        properties["CPU_RUNTIME_CACHE_CAPACITY"] = KEPT_KERNELS
+        is_int8 = envelope.precision_effective == "int8"
+        properties["CPU_RUNTIME_CACHE_CAPACITY"] = KEPT_IN_INT8 if is_int8 else KEPT_KERNELS
         # Pinned, threads wait for a core that another process has; alone, they gain nothing by it.
         properties["ENABLE_CPU_PINNING"] = False
         if (threads := options.threads or quota_threads()) is not None:

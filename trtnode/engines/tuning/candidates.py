@@ -80,6 +80,7 @@ class MeasuredChoice:
         p50_ms: Median time of the model, by name of the candidate.
         chosen: One of the candidates.
         decision: About all engines in place of none; None where others were compared.
+        sizes: Number of unlike sizes that took turns; times are their mean.
     """
 
     times: Mapping[str, SegmentTimes]
@@ -87,11 +88,13 @@ class MeasuredChoice:
     p50_ms: Mapping[str, float]
     chosen: Candidate
     decision: Decision | None = None
+    sizes: int = 1
 
     def __str__(self) -> str:
         """Tell all figures and the choice."""
         figures = ", ".join(f"{c.name} {self.p50_ms[c.name]:.3g} ms" for c in self.candidates)
-        return f"{figures}; {self.chosen.name} is kept"
+        turns = f" (mean of {self.sizes} sizes in turn)" if self.sizes > 1 else ""
+        return f"{figures}{turns}; {self.chosen.name} is kept"
 
     def as_json(self) -> dict[str, Any]:
         """Return the figures for the report."""
@@ -101,6 +104,7 @@ class MeasuredChoice:
                 for c in self.candidates
             ],
             "chosen": self.chosen.name,
+            "sizes": self.sizes,
             **({} if self.decision is None else self.decision.as_json()),
             "segments": [
                 {
@@ -118,6 +122,8 @@ class MeasuredChoice:
         times = self.times.get(segment.name)
         chosen, full = self.p50_ms[self.chosen.name], self.p50_ms[ALL_ENGINES]
         model = f"the model: {full:.3g} ms with all engines, {chosen:.3g} ms with {self.chosen.name}"
+        if self.sizes > 1:
+            model += f", on samples of {self.sizes} sizes in turn (`lengths` of a server pads texts to few)"
         if self.decision is not None and self.decision.confidence is Confidence.UNKNOWN:
             return Verdict(ReasonCode.NOT_FASTER, f"T{model[1:]}: a noisy measurement, so the estimate decides.")
         if times is None:

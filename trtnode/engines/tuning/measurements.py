@@ -78,13 +78,14 @@ class Measurements:
         """
         boundary = [v for s in partition.segments for v in (*s.inputs, *s.outputs)]
         path, evaluation = self._write_observed(partition.graph, boundary), self._evaluation
+        samples = evaluation.given, self._context.data_to_time_on
         files = {
             segment.name: {p: (built[segment.name].path, built[segment.name].envelope) for p, built in engines.items()}
             for segment in partition.segments
         }
         with measuring():
             times = self._context.worker.call(
-                timing.measure_engines, TIMEOUT_S, path, evaluation.inputs, evaluation.given, files, MEASURING_S
+                timing.measure_engines, TIMEOUT_S, path, evaluation.inputs, samples, files, MEASURING_S
             )
         return times or {}
 

@@ -75,6 +75,7 @@ def _native_ms(context: CompileContext, graph: Graph, *, measure: bool) -> float
             native=path,
             inputs=inputs,
             given=samples,
+            data=None,
             threads=options.threads,
             shares_cores=options.shares_cores,
             memory_pattern=True,

@@ -18,7 +18,7 @@ from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.build.file_check import AsRunner
 from trtnode.engines.build.native_runs import forget_runs
-from trtnode.engines.inputs.samples import Feeds, Remembering, Runner, find_generated, find_samples, one_step
+from trtnode.engines.inputs.samples import Feeds, Runner
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.process_memory import give_back_free_pages
 from trtnode.engines.runtime.buffers import input_buffer
@@ -28,6 +28,7 @@ from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.engines.runtime.plan import native_stage_model, plan_stages
 from trtnode.engines.runtime.plan_loading import interface_constants
 from trtnode.engines.tuning.decision import LEAD, is_clear, is_far
+from trtnode.engines.tuning.timing_inputs import Samples, timing_inputs, with_one_row
 from trtnode.partitioner.compiled.trtnode import view_with_engines
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
@@ -43,9 +44,6 @@ FEWEST_ROUNDS = 5
 
 PATIENCE = 1.5
 """No further round begins after so many times the time given."""
-
-LIKELY_SIZES = (224, 64, 32, 16, 4, 2, 1)
-"""Tried in turn for dimensions without a size. Large inputs are likelier than small ones where time matters."""
 
 NAP_S, MOST_NAPS = 0.012, 20
 """Seconds between two looks at threads that may still spin, and the most looks. The system adds up the time of a thread
@@ -81,6 +79,7 @@ class Subject:
         native: The file that runs without engines.
         inputs: The model's inputs.
         given: The user's own inputs, if any.
+        data: Calibration samples of the sizes that requests will have, if any.
         threads: Threads of each engine and session.
         shares_cores: True if other models will compute on the same cores.
         memory_pattern: As of ``NativeSession``.
@@ -91,6 +90,7 @@ class Subject:
     native: pathlib.Path
     inputs: Sequence[TensorSpec]
     given: pathlib.Path | None
+    data: str | None
     threads: int | None
     shares_cores: bool
     memory_pattern: bool
@@ -103,10 +103,12 @@ class Timed:
     Attributes:
         turns: ms of each turn, by name of the call. Turns with the same index were next to each other.
         disturbed: True if other programs had most of the processor meanwhile.
+        sizes: Number of inputs of unlike sizes that took turns as well; times are their mean.
     """
 
     turns: Mapping[str, Sequence[float]]
     disturbed: bool = False
+    sizes: int = 1
 
 
 def measure_native(subject: Subject) -> float | None:
@@ -116,10 +118,10 @@ def measure_native(subject: Subject) -> float | None:
         EngineError: It fails on these inputs.
     """
     native = _open_candidate(subject, ())
-    feeds = _first_sample(subject, AsRunner(native))
-    if feeds is None:
+    samples = _samples(subject, AsRunner(native))
+    if not samples:
         return None
-    call = functools.partial(native.run, feeds)
+    call = functools.partial(native.run, samples[0])
     seconds = _estimate(call, BRIEF_TURN_S, once=True)
     if seconds > QUICK_TURN_S:
         return 1e3 * seconds
@@ -140,13 +142,13 @@ def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, li
         EngineError: Something fails on these inputs.
     """
     began = time.monotonic()
-    feeds = _first_sample(subject, _source_session(subject))
-    if feeds is None:
+    samples = _samples(subject, _source_session(subject))
+    if not samples:
         return None
     graph = view_with_engines(load_model(subject.compiled))
     stages = plan_stages(graph, {node.name: True for node in graph.nodes})
     share = seconds / sum(stage.is_engine for stage in stages)
-    values = {**interface_constants(graph), **feeds}
+    values = {**interface_constants(graph), **samples[0]}
     times: dict[str, dict[str, list[float]]] = {}
     for stage in stages:
         if time.monotonic() - began > seconds:
@@ -158,7 +160,7 @@ def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, li
             _, engine = open_engine(
                 graph, stage.nodes[0], subject.compiled.parent, dataclasses.replace(SHARED, threads=subject.threads)
             )
-            calls = {"native": _native_call(session, values), "engine": _engine_call(engine, values)}
+            calls = {"native": _native_call(session, values), "engine": _engine_call(engine, [values])}
             times[stage.name] = time_in_turn(calls, seconds=share, brief=True)
     return times
 
@@ -181,13 +183,12 @@ def measure_candidates(subject: Subject, kept: Mapping[str, Sequence[str]], seco
     began = time.monotonic()
     forget_runs()
     open_all = functools.cache(lambda: {name: _open_candidate(subject, segments) for name, segments in kept.items()})
-    searched = any(spec.static_shape is None for spec in _with_one_row(subject.inputs))
-    feeds = _first_sample(subject, _source_session(subject) if searched else AsRunner(open_all()[next(iter(kept))]))
-    if feeds is None:
+    searched = any(spec.static_shape is None for spec in with_one_row(subject.inputs))
+    samples = _samples(subject, _source_session(subject) if searched else AsRunner(open_all()[next(iter(kept))]))
+    if not samples:
         return None
     give_back_free_pages()
-    calls = {name: functools.partial(executable.run, feeds) for name, executable in open_all().items()}
-    return time_briefly(calls, max(LEAST_SHARE * seconds, seconds - (time.monotonic() - began)))
+    return _time_on(samples, open_all(), max(LEAST_SHARE * seconds, seconds - (time.monotonic() - began)))
 
 
 def measure_files(subject: Subject, files: Mapping[str, pathlib.Path], seconds: float) -> Timed | None:
@@ -204,17 +205,26 @@ def measure_files(subject: Subject, files: Mapping[str, pathlib.Path], seconds: 
     Raises:
         EngineError: Something fails on these inputs.
     """
-    feeds = _first_sample(subject, _source_session(subject))
-    if feeds is None:
+    samples = _samples(subject, _source_session(subject))
+    if not samples:
         return None
-    opened = {name: _open(path, subject) for name, path in files.items()}
-    return time_briefly({name: functools.partial(one.run, feeds) for name, one in opened.items()}, seconds)
+    return _time_on(samples, {name: _open(path, subject) for name, path in files.items()}, seconds)
+
+
+def _time_on(samples: Sequence[Feeds], executables: Mapping[str, Executable], seconds: float) -> Timed:
+    def run(executable: Executable) -> None:
+        for feeds in samples:
+            executable.run(feeds)
+
+    timed = time_briefly({name: functools.partial(run, one) for name, one in executables.items()}, seconds)
+    turns = {name: [ms / len(samples) for ms in times] for name, times in timed.turns.items()}
+    return dataclasses.replace(timed, turns=turns, sizes=len(samples))
 
 
 def measure_engines(
     observed: pathlib.Path,
     inputs: Sequence[TensorSpec],
-    given: pathlib.Path | None,
+    samples: Samples,
     engines: Mapping[str, Mapping[str, tuple[pathlib.Path, str]]],
     seconds: float,
 ) -> dict[str, dict[str, list[float]]] | None:
@@ -223,7 +233,7 @@ def measure_engines(
     Args:
         observed: The model, with every boundary tensor as an output.
         inputs: The model's inputs.
-        given: The user's own inputs, if any.
+        samples: Of the user's, given and for calibration, if there are any.
         engines: File and envelope of each engine, by segment and by a name of the engine's.
         seconds: About how long all of it takes.
 
@@ -234,10 +244,10 @@ def measure_engines(
         EngineError: Something fails on these inputs.
     """
     session = NativeSession(observed, name="the cleaned model")
-    samples = find_samples(session, inputs, given)
-    if not samples:
+    found = timing_inputs(session, inputs, *samples)
+    if not found:
         return None
-    values = {**samples[0], **dict(zip(session.outputs, session.run(samples[0]), strict=True))}
+    values = [{**feeds, **dict(zip(session.outputs, session.run(feeds), strict=True))} for feeds in found]
     times = {}
     for segment, named in engines.items():
         loaded = {name: load_engine_file(segment, path, envelope) for name, (path, envelope) in named.items()}
@@ -260,36 +270,24 @@ def _source_session(subject: Subject) -> NativeSession:
     return NativeSession(subject.source, spins=False, name=str(subject.source))
 
 
-def _first_sample(subject: Subject, runner: Runner) -> Feeds | None:
-    """Find inputs of likely sizes: one row, of a decoder one step, and large where nothing is known."""
-    session = Remembering(runner)
-    if subject.given is not None:
-        return find_samples(session, subject.inputs, subject.given)[0]
-    for inputs in (_with_one_row(subject.inputs), subject.inputs):
-        related, samples = find_generated(session, inputs, LIKELY_SIZES)
-        if samples:
-            return one_step(session, related, samples[0])
-    return None
+def _samples(subject: Subject, runner: Runner) -> list[Feeds]:
+    return timing_inputs(runner, subject.inputs, subject.given, subject.data)
 
 
-def _with_one_row(inputs: Sequence[TensorSpec]) -> list[TensorSpec]:
-    """Return inputs whose first of several dimensions is 1 where it was unknown, and so is each other of that name."""
-    shapes = [spec.shape for spec in inputs if spec.shape is not None and len(spec.shape) > 1]
-    rows = {shape[0] for shape in shapes if not isinstance(shape[0], int)}
-
-    def fixed(spec: TensorSpec) -> TensorSpec:
-        sizes = enumerate(spec.shape or ())
-        shape = tuple(1 if size in rows and (size is not None or axis == 0) else size for axis, size in sizes)
-        return spec if spec.shape is None else dataclasses.replace(spec, shape=shape)
-
-    return [fixed(spec) for spec in inputs]
-
-
-def _engine_call(engine: Engine, values: Mapping[str, np.ndarray]) -> Callable[[], object]:
+def _engine_call(engine: Engine, samples: Sequence[Mapping[str, np.ndarray]]) -> Callable[[], object]:
     fixed = all(spec.static_shape is not None for spec in (*engine.inputs, *engine.outputs))
-    outputs = [input_buffer(values, spec) for spec in engine.outputs] if fixed else None
-    engine.bind([input_buffer(values, spec) for spec in engine.inputs], outputs)
-    return engine.run
+
+    def bind(values: Mapping[str, np.ndarray]) -> None:
+        outputs = [input_buffer(values, spec) for spec in engine.outputs] if fixed else None
+        engine.bind([input_buffer(values, spec) for spec in engine.inputs], outputs)
+
+    def bind_and_run() -> None:
+        for values in samples:
+            bind(values)
+            engine.run()
+
+    bind(samples[0])
+    return engine.run if len(samples) == 1 else bind_and_run
 
 
 def _native_call(session: NativeSession, values: Mapping[str, np.ndarray]) -> Callable[[], object]:

@@ -184,6 +184,7 @@ class Tuner:
             native=native_form(self._context, partition.graph).path,
             inputs=self._context.sampled_inputs(partition.graph),
             given=options.check_inputs,
+            data=self._context.data_to_time_on,
             threads=options.threads,
             shares_cores=options.shares_cores,
             memory_pattern=gains_from_pattern(partition.graph),
@@ -225,6 +226,7 @@ class Tuner:
             p50_ms=_medians(timed.turns),
             chosen=candidates[decision.faster],
             decision=decision,
+            sizes=timed.sizes,
         )
         if len(segments) == 1 or decision.confidence is Confidence.UNKNOWN:
             return outcome

@@ -139,6 +139,7 @@ class IsolatedLoading:
             declared_sizes=declared_sizes(config),
             threads=threads,
             shares_cores=config.options.measures,  # only measurements depend on it
+            padded=config.lengths is not None,
         )
         key = None if config.has_pipeline else key_of_loaded(config, self._limits, threads)
         with contextlib.ExitStack() as holding:
