@@ -21,22 +21,27 @@ from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
 
 
-def check_compiled(compiled: pathlib.Path, source: SampledModel, *, engines: bool = True) -> str | None:
+def check_compiled(
+    compiled: pathlib.Path, source: SampledModel, *, engines: bool = True, vary: bool = True
+) -> str | None:
     """Load a compiled file in plain ONNX Runtime, and with its engines if it is to, run, and compare with its source.
 
     Args:
         compiled: The file.
         source: The model that it was compiled from. Where its runs were kept, they are not repeated.
-        engines: Compare with engines, too. Those of the whole model have answered all its samples before.
+        engines: Compare with engines, too.
+        vary: Do so on all samples. One shows that the file is whole if its engines have answered the others before.
 
     Returns:
         None if all agree, else a sentence.
     """
     began = time.monotonic()
     native = _Source(source.path)
-    runs = kept_runs(source) or run_natively(native.open, source, vary=engines, scales=False)
+    runs = kept_runs(source) or run_natively(native.open, source, vary=engines and vary, scales=False)
     give_back_free_pages()
     report(Progress(CHECKING, 0, 1, max(ENGINE_S, ROOM * (time.monotonic() - began))))
+    if not vary:
+        runs = NativeRuns(usual=runs.usual[:1])
     problem = _problem_of_plain(compiled, native, runs.usual)  # the same library runs the same nodes
     give_back_free_pages()
     problem = problem or (_problem_of_engines(compiled, native, runs) if engines else None)
@@ -48,7 +53,7 @@ class _Source:
     """The model that a compiled file is compared with. It is loaded only while it runs, for the sake of memory."""
 
     def __init__(self, path: pathlib.Path) -> None:
-        self.open = functools.partial(NativeSession, path, spins=False, name=str(path))
+        self.open = functools.partial(NativeSession, path, name=str(path))
         self._quantized = accumulates_quantized(op.op_type for op in load_model(path).graph)
 
     def first_difference(self, run: Callable[[Feeds], Mapping[str, Any]], runs: Sequence[NativeRun]) -> str | None:
@@ -67,7 +72,7 @@ class _Source:
 
 def _problem_of_plain(compiled: pathlib.Path, source: _Source, runs: Sequence[NativeRun]) -> str | None:
     try:
-        plain = NativeSession(compiled, spins=False, name="the compiled model")
+        plain = NativeSession(compiled, name="the compiled model")
         return source.first_difference(lambda feeds: dict(zip(plain.outputs, plain.run(feeds), strict=True)), runs)
     except EngineError as error:
         return problem_of(error)

@@ -228,6 +228,6 @@ class Compilation:
         source, path = sampled_model(context, graph, context.source.path), self._file_of(compiled)
         release_pages(graph.model)
         if context.source.runs_natively:
-            seen = context.unchecked or self._partition_builder.are_seen_whole(attempt.engines)
-            return context.worker.call(check_compiled, TIMEOUT_S, path, source, engines=not seen)
+            run, vary = not context.unchecked, not self._partition_builder.are_seen_whole(attempt.engines)
+            return context.worker.call(check_compiled, TIMEOUT_S, path, source, engines=run, vary=vary)
         return context.worker.call(check_engines_alone, TIMEOUT_S, path, source.inputs, source.given)
