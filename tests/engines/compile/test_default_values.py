@@ -282,3 +282,16 @@ def test_random_graphs_with_defaults_give_the_answers_of_plain_onnxruntime(
         feeds["x"] = floats(2, 4, seed=7)
         same(plain(path, feeds), plain(source, feeds))
         same(executable.run(feeds), plain(source, feeds))
+
+
+def test_a_default_that_contradicts_the_declared_shape_gives_its_own(
+    workshop: Workshop, plain: RunPlainly, same: AssertSame
+) -> None:
+    source = workshop.write(
+        "g (float[1,2] x, int64[4] pads) => (float[1,4] y) <int64[4] pads = {0, 1, 1, 0}> { y = Pad(x, pads) }"
+    )
+    feeds = {"x": np.ones((1, 2), np.float32)}
+
+    path = workshop.compile_file(source)
+
+    same(open_model(path).run(feeds), plain(source, feeds))
