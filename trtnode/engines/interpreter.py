@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import subprocess
@@ -66,21 +67,21 @@ class HeldStderr:
     def __init__(self) -> None:
         """Hold nothing yet."""
         self._file: int | None = None
-        self._read = 0
 
     def fileno(self) -> int:
         """Return the descriptor that a child inherits."""
         if self._file is None:
             self._file = os.memfd_create("stderr")
+            fcntl.fcntl(self._file, fcntl.F_SETFL, os.O_APPEND)
             weakref.finalize(self, os.close, self._file)
         return self._file
 
     def read(self) -> str:
-        """Return what has been written since the last time."""
-        if self._file is None:
+        """Return what has been written since the last time, and let go of its memory."""
+        if self._file is None or not (size := os.fstat(self._file).st_size):
             return ""
-        written = os.pread(self._file, os.fstat(self._file).st_size - self._read, self._read)
-        self._read += len(written)
+        written = os.pread(self._file, size, 0)
+        os.ftruncate(self._file, 0)
         return written.decode(errors="replace")
 
     def hand_on(self) -> None:

@@ -140,6 +140,14 @@ def test_what_a_library_writes_to_stderr_is_handed_on(
     assert capfd.readouterr().err == "a library's warning\n"
 
 
+def test_each_call_hands_on_what_was_written_in_it(
+    child: SubprocessWorker, functions: types.ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(3):
+        child.call(functions.warn, 60)
+        assert capfd.readouterr().err == "a library's warning\n"
+
+
 def test_child_that_takes_too_long_is_stopped(child: SubprocessWorker, functions: types.ModuleType) -> None:
     process = child.call(functions.identify, 60)
     start = time.monotonic()

@@ -109,10 +109,16 @@ def state_of_run(states: States, feeds: Mapping[str, Any], state: State | None) 
     state = states.first(feeds) if state is None else state
     if not states.appended:
         return state
-    try:
-        return {**state, **{name: np.concatenate((state[name], feeds[name]), -1) for name in states.appended}}
-    except ValueError as error:
-        raise InvalidInputError(f"Input {states.appended[0]!r} doesn't fit that of earlier runs: {error}.") from None
+    return {**state, **{name: _joined(name, state[name], feeds[name]) for name in states.appended}}
+
+
+def _joined(name: str, before: np.ndarray, given: np.ndarray) -> np.ndarray:
+    if before.shape[:-1] != given.shape[:-1]:
+        raise InvalidInputError(
+            f"Input {name!r} has shape {list(given.shape)}, and earlier requests gave {list(before.shape)} together: "
+            "only the last size may differ. Send as many rows as before, or begin another sequence."
+        )
+    return np.concatenate((before, given), -1)
 
 
 class ModelSequence:
