@@ -55,5 +55,11 @@ class ModelFacts:
         """Figures of the choice between engines and native execution, from the report."""
         return None if self.report is None else self.report.get("tuning")
 
+    @property
+    def border(self) -> int:
+        """The elements of a request's inputs below which it is answered natively; 0 where engines answer all."""
+        found = (self.tuning or {}).get("border")
+        return int(found["elements"]) if found and self.segments and self.native_fallback else 0
+
 
 UNCOMPILED = ModelFacts()

@@ -170,6 +170,16 @@ def test_native_fallbacks_are_counted_by_reason(start_fake: StartFake, fake: Fak
     assert found["trtnode_native_fallback_total", "fake", "engine_error", "1"] == 1
 
 
+def test_small_requests_that_run_natively_are_counted_apart(start_fake: StartFake, fake: FakeExecutable) -> None:
+    running = start_fake()
+    fake.on_small()
+
+    found = samples(running)
+
+    assert found["trtnode_native_by_size_total", "fake", "1"] == 1
+    assert not [name for name, *_ in found if name == "trtnode_native_fallback_total"]
+
+
 def test_model_whose_device_is_lost_is_not_ready_any_more(
     start_fake: StartFake, fake: FakeExecutable, caplog: pytest.LogCaptureFixture
 ) -> None:

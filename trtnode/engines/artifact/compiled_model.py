@@ -131,6 +131,7 @@ _REPORT_FORM = {
         "chosen": str,
         "candidates": [{"name": str, "p50_ms": float, "segments": [str]}],
         "confidence?": str,
+        "border?": {"elements": int, "shapes": MapOf([int]), "gain": float},
     },
     "precision?": MapOf(object),
     "memory?": {"weight_bytes": int, "engine_bytes": (int, None), "memory_pattern": bool},

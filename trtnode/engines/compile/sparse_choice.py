@@ -21,6 +21,7 @@ from trtnode.engines.tuning.compilation_record import SparseChoice, conditions, 
 from trtnode.engines.tuning.decision import decide, is_provisional
 from trtnode.engines.tuning.measuring_turn import measuring
 from trtnode.engines.tuning.memory_plan import keeps_memory_pattern
+from trtnode.engines.tuning.timing_inputs import Subject
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
 
@@ -81,13 +82,12 @@ def _measured(context: CompileContext, dense: CompiledModel, sparse: CompiledMod
     files = {name: context.folder / f"{name}.onnx" for name in ("dense", "sparse")}
     write_temporary(dense.model, files["dense"])
     write_temporary(sparse.model, files["sparse"])
-    subject = timing.Subject(
+    subject = Subject(
         compiled=files["dense"],
         source=context.source.path,
         native=files["dense"],
         inputs=[TensorSpec.of(value) for value in load_model(context.source.path).graph.inputs],
         given=context.options.check_inputs,
-        data=None,
         threads=context.options.threads,
         shares_cores=context.options.shares_cores,
         memory_pattern=keeps_memory_pattern(dense.report.memory),

@@ -64,6 +64,7 @@ class Executable:
         outputs: Of ``run``.
         facts: Where its nodes run, and what its compilation found.
         on_fallback: Called with a short reason for each request that is answered natively instead of by engines.
+        on_small: Called for each request that is answered natively since it is small: see ``ModelFacts.border``.
         on_loss: Called with a sentence when the device of the engines can't be used any more in this process.
         on_close: Called when it is closed.
         nan_natively: True if a request whose inputs hold NaN or infinity is answered natively; engines may lose them.
@@ -85,6 +86,7 @@ class Executable:
         self.inputs = signature.inputs
         self.outputs = signature.outputs
         self.on_fallback: Callable[[str], None] = lambda _: None
+        self.on_small: Callable[[], None] = lambda: None
         self.on_loss: Callable[[str], None] = lambda _: None
         self.on_close: Callable[[], None] = lambda: None
         self.nan_natively = True
@@ -102,9 +104,10 @@ class Executable:
         self._native: Runner | None = None
         self._native_lock = threading.Lock()
         self._idle: list[Context] = []
-        if plan is None:
+        self._border = facts.border
+        if plan is None or self._border:
             self._native = open_native()
-        else:
+        if plan is not None:
             self._idle.append(new_context(plan))
         referred = operators_in_reference(plan, self._native)
         self.facts = dataclasses.replace(facts, reference_nodes=referred)
@@ -164,6 +167,9 @@ class Executable:
             return _chosen(texts.runner, _arrays(feeds) if keeps else feeds, outputs)
         plan = self._plan
         if plan is None:
+            return self._run_natively(feeds, outputs, keeps)
+        if self._border and not keeps and sum(value.size for value in feeds.values()) < self._border:
+            self.on_small()
             return self._run_natively(feeds, outputs, keeps)
         if plan.held_defaults and not plan.held_defaults.keys().isdisjoint(feeds):
             if (replaced := replaced_default(plan.held_defaults, feeds)) is not None:

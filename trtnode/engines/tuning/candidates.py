@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trtnode.engines.inputs.samples import Feeds
 from trtnode.engines.tuning.decision import Confidence, Decision, decide
+from trtnode.engines.tuning.timing_inputs import elements_of
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
 from trtnode.partitioner.cut.segments import Segment
 
@@ -16,6 +19,10 @@ CALL_OVERHEAD_MS = 0.01
 
 NO_ENGINE, GAINING, ALL_ENGINES = "all native", "faster engines", "minimum cut"
 """Names of candidates in the report: without engines, with those that are faster alone, with all."""
+
+
+DIFFERS = 1.05
+"""Both forms must be so many times as fast as the other one, each at its size."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +78,47 @@ def choose(candidates: Sequence[Candidate], turns: Mapping[str, Sequence[float]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Border:
+    """The size below which requests run natively.
+
+    Attributes:
+        elements: Of all inputs together; requests that have fewer are small.
+        shapes: Of the inputs of the small request that was measured.
+        gain: How many times as fast engines answered it: less than 1.
+    """
+
+    elements: int
+    shapes: Mapping[str, Sequence[int]]
+    gain: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for the report."""
+        shapes = {name: list(shape) for name, shape in self.shapes.items()}
+        return {"elements": self.elements, "shapes": shapes, "gain": round(self.gain, 3)}
+
+
+def border_between(small: Feeds, usual: Feeds, loss: float, gain: float) -> Border | None:
+    """Return the border between a small request and a usual one.
+
+    The gain of engines is taken as a power of the size between the two, and is 1 at the border.
+
+    Args:
+        small: Inputs of the small one.
+        usual: Those of the usual one, which have more elements.
+        loss: How many times as fast engines answer the small one.
+        gain: The same for the usual one.
+
+    Returns:
+        None unless they lose clearly at the small one, and gain clearly at the usual one.
+    """
+    if loss > 1 / DIFFERS or gain < DIFFERS:
+        return None
+    few, share = elements_of(small), math.log(1 / loss) / math.log(gain / loss)
+    elements = math.ceil(few * (elements_of(usual) / few) ** share)
+    return Border(elements=elements, shapes={name: array.shape for name, array in small.items()}, gain=loss)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredChoice:
     """A measurement and the choice that follows.
 
@@ -81,6 +129,7 @@ class MeasuredChoice:
         chosen: One of the candidates.
         decision: About all engines in place of none; None where others were compared.
         sizes: Number of unlike sizes that took turns; times are their mean.
+        border: Between requests that run natively and those for all engines, should these be chosen.
     """
 
     times: Mapping[str, SegmentTimes]
@@ -89,6 +138,7 @@ class MeasuredChoice:
     chosen: Candidate
     decision: Decision | None = None
     sizes: int = 1
+    border: Border | None = None
 
     def __str__(self) -> str:
         """Tell all figures and the choice."""
@@ -105,6 +155,7 @@ class MeasuredChoice:
             ],
             "chosen": self.chosen.name,
             "sizes": self.sizes,
+            **({"border": self.border.as_json()} if self.border and self.chosen.name == ALL_ENGINES else {}),
             **({} if self.decision is None else self.decision.as_json()),
             "segments": [
                 {

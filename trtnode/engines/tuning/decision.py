@@ -72,6 +72,11 @@ class Decision:
         """True if it is faster, and not perhaps slower."""
         return self.faster and self.confidence is not Confidence.UNKNOWN
 
+    @property
+    def middle(self) -> float:
+        """The gain in the middle of its interval."""
+        return self.gain[1]
+
     def as_json(self) -> dict[str, Any]:
         """Return the gain and its confidence for the report."""
         return {"gain": [round(ratio, 3) for ratio in self.gain], "confidence": str(self.confidence)}

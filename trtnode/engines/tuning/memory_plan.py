@@ -33,10 +33,15 @@ def plan_memory(graph: Graph, *, engine_bytes: int | None = None) -> dict[str, A
         Bytes of weights and engines, and whether ONNX Runtime learns the memory pattern.
     """
     return {
-        "weight_bytes": sum(map(_weight_bytes, graph.model.graph.initializers.values())),
+        "weight_bytes": weight_bytes(graph),
         "engine_bytes": engine_bytes,
         "memory_pattern": gains_from_pattern(graph),
     }
+
+
+def weight_bytes(graph: Graph) -> int:
+    """Return the bytes of the weights of a model."""
+    return sum(map(_weight_bytes, graph.model.graph.initializers.values()))
 
 
 def _weight_bytes(value: ir.Value) -> int:

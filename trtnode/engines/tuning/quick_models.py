@@ -16,6 +16,7 @@ from trtnode.engines.build.context import CompileContext
 from trtnode.engines.errors import EngineError
 from trtnode.engines.onnxruntime.limits import native_version
 from trtnode.engines.tuning import timing
+from trtnode.engines.tuning.timing_inputs import Subject
 from trtnode.partitioner.cut.cost_model import CostModel
 from trtnode.partitioner.cut.labels import ReasonCode, Verdict
 from trtnode.partitioner.graph.view import Graph
@@ -69,13 +70,12 @@ def _native_ms(context: CompileContext, graph: Graph, *, measure: bool) -> float
         return known
     try:
         path, inputs = context.source.path, context.sampled_inputs(graph)
-        subject = timing.Subject(
+        subject = Subject(
             compiled=path,
             source=path,
             native=path,
             inputs=inputs,
             given=samples,
-            data=None,
             threads=options.threads,
             shares_cores=options.shares_cores,
             memory_pattern=True,

@@ -18,7 +18,7 @@ from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.backends.protocols import Engine
 from trtnode.engines.build.file_check import AsRunner
 from trtnode.engines.build.native_runs import forget_runs
-from trtnode.engines.inputs.samples import Feeds, Runner
+from trtnode.engines.inputs.samples import Feeds
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.process_memory import give_back_free_pages
 from trtnode.engines.runtime.buffers import input_buffer
@@ -27,8 +27,17 @@ from trtnode.engines.runtime.executor import Executable, open_executable
 from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.engines.runtime.plan import native_stage_model, plan_stages
 from trtnode.engines.runtime.plan_loading import interface_constants
-from trtnode.engines.tuning.decision import LEAD, is_clear, is_far
-from trtnode.engines.tuning.timing_inputs import Samples, timing_inputs, with_one_row
+from trtnode.engines.tuning.candidates import DIFFERS, Border, border_between
+from trtnode.engines.tuning.decision import LEAD, decide, is_clear, is_far
+from trtnode.engines.tuning.timing_inputs import (
+    SMALL,
+    Samples,
+    Subject,
+    elements_of,
+    generated_inputs,
+    timing_inputs,
+    with_one_row,
+)
 from trtnode.partitioner.compiled.trtnode import view_with_engines
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
@@ -70,33 +79,6 @@ LEAST_SHARE = 0.25
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """A model to measure.
-
-    Attributes:
-        compiled: The model with the engines of all segments.
-        source: The model that it was compiled from.
-        native: The file that runs without engines.
-        inputs: The model's inputs.
-        given: The user's own inputs, if any.
-        data: Calibration samples of the sizes that requests will have, if any.
-        threads: Threads of each engine and session.
-        shares_cores: True if other models will compute on the same cores.
-        memory_pattern: As of ``NativeSession``.
-    """
-
-    compiled: pathlib.Path
-    source: pathlib.Path
-    native: pathlib.Path
-    inputs: Sequence[TensorSpec]
-    given: pathlib.Path | None
-    data: str | None
-    threads: int | None
-    shares_cores: bool
-    memory_pattern: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
     """Times of calls that took turns.
 
@@ -104,11 +86,13 @@ class Timed:
         turns: ms of each turn, by name of the call. Turns with the same index were next to each other.
         disturbed: True if other programs had most of the processor meanwhile.
         sizes: Number of inputs of unlike sizes that took turns as well; times are their mean.
+        border: Below it, requests are faster without engines; None where there is none, or nobody looked.
     """
 
     turns: Mapping[str, Sequence[float]]
     disturbed: bool = False
     sizes: int = 1
+    border: Border | None = None
 
 
 def measure_native(subject: Subject) -> float | None:
@@ -118,7 +102,7 @@ def measure_native(subject: Subject) -> float | None:
         EngineError: It fails on these inputs.
     """
     native = _open_candidate(subject, ())
-    samples = _samples(subject, AsRunner(native))
+    samples = subject.samples(AsRunner(native))
     if not samples:
         return None
     call = functools.partial(native.run, samples[0])
@@ -142,7 +126,7 @@ def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, li
         EngineError: Something fails on these inputs.
     """
     began = time.monotonic()
-    samples = _samples(subject, _source_session(subject))
+    samples = subject.samples(_source_session(subject))
     if not samples:
         return None
     graph = view_with_engines(load_model(subject.compiled))
@@ -184,11 +168,28 @@ def measure_candidates(subject: Subject, kept: Mapping[str, Sequence[str]], seco
     forget_runs()
     open_all = functools.cache(lambda: {name: _open_candidate(subject, segments) for name, segments in kept.items()})
     searched = any(spec.static_shape is None for spec in with_one_row(subject.inputs))
-    samples = _samples(subject, _source_session(subject) if searched else AsRunner(open_all()[next(iter(kept))]))
+    samples = subject.samples(_source_session(subject) if searched else AsRunner(open_all()[next(iter(kept))]))
     if not samples:
         return None
     give_back_free_pages()
-    return _time_on(samples, open_all(), max(LEAST_SHARE * seconds, seconds - (time.monotonic() - began)))
+    timed = _time_on(samples, open_all(), max(LEAST_SHARE * seconds, seconds - (time.monotonic() - began)))
+    return dataclasses.replace(timed, border=_find_border(subject, samples, open_all(), timed, seconds))
+
+
+def _find_border(
+    subject: Subject, usual: Sequence[Feeds], opened: Mapping[str, Executable], timed: Timed, seconds: float
+) -> Border | None:
+    """Time a small request as well where engines gain at the usual size."""
+    native, engines = opened
+    gain = decide(timed.turns[engines], timed.turns[native])
+    if subject.small is None or len(usual) > 1 or not gain.is_gain or gain.middle < DIFFERS:
+        return None
+    small = generated_inputs(AsRunner(opened[native]), subject.small, SMALL)
+    if not small or elements_of(small[0]) >= elements_of(usual[0]):
+        return None
+    turns = _time_on(small, opened, LEAST_SHARE * seconds).turns
+    loss = decide(turns[native], turns[engines])
+    return border_between(small[0], usual[0], 1 / loss.middle, gain.middle) if loss.is_gain else None
 
 
 def measure_files(subject: Subject, files: Mapping[str, pathlib.Path], seconds: float) -> Timed | None:
@@ -205,7 +206,7 @@ def measure_files(subject: Subject, files: Mapping[str, pathlib.Path], seconds: 
     Raises:
         EngineError: Something fails on these inputs.
     """
-    samples = _samples(subject, _source_session(subject))
+    samples = subject.samples(_source_session(subject))
     if not samples:
         return None
     return _time_on(samples, {name: _open(path, subject) for name, path in files.items()}, seconds)
@@ -268,10 +269,6 @@ def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = 
 def _source_session(subject: Subject) -> NativeSession:
     """Open the source for a search of inputs. What large ones leave in its arena goes with it."""
     return NativeSession(subject.source, spins=False, name=str(subject.source))
-
-
-def _samples(subject: Subject, runner: Runner) -> list[Feeds]:
-    return timing_inputs(runner, subject.inputs, subject.given, subject.data)
 
 
 def _engine_call(engine: Engine, samples: Sequence[Mapping[str, np.ndarray]]) -> Callable[[], object]:

@@ -43,8 +43,9 @@ from trtnode.engines.tuning.compilation_record import (
 )
 from trtnode.engines.tuning.decision import Confidence, decide, is_provisional
 from trtnode.engines.tuning.measuring_turn import measuring
-from trtnode.engines.tuning.memory_plan import gains_from_pattern
+from trtnode.engines.tuning.memory_plan import gains_from_pattern, weight_bytes
 from trtnode.engines.tuning.native_form import native_form
+from trtnode.engines.tuning.timing_inputs import MOST_WEIGHT_BYTES, Subject, small_inputs
 from trtnode.partitioner.cut.labels import Verdict
 from trtnode.partitioner.cut.partition import Partition
 from trtnode.partitioner.cut.segments import Segment
@@ -112,7 +113,8 @@ class Tuner:
         same = () if known is None else (c for c in known.figures["candidates"] if c["name"] == ALL_ENGINES)
         if known is None or not any(len(c["segments"]) == len(partition.segments) for c in same):
             return None
-        return {**known.figures, "chosen": ALL_ENGINES}
+        figures = {name: figure for name, figure in known.figures.items() if name != "border"}
+        return {**figures, "chosen": ALL_ENGINES}
 
     def find_slow_nodes(self, partition: Partition, write: Callable[[], pathlib.Path]) -> dict[str, Verdict]:
         """Measure a compiled model, or estimate it, and list the nodes whose engines don't make it faster.
@@ -176,15 +178,19 @@ class Tuner:
         choice = EngineChoice(demoted=demoted, figures=self.figures)
         return dataclasses.replace(record, choices=with_latest(record.choices, self._conditions, choice))
 
-    def _subject(self, partition: Partition, compiled: pathlib.Path) -> timing.Subject:
-        options = self._context.options
-        return timing.Subject(
+    def _subject(self, partition: Partition, compiled: pathlib.Path) -> Subject:
+        options, inputs = self._context.options, self._context.sampled_inputs(partition.graph)
+        data = self._context.data_to_time_on
+        own_sizes = options.check_inputs is not None or data is not None or options.padded
+        may_divide = not own_sizes and weight_bytes(partition.graph) <= MOST_WEIGHT_BYTES
+        return Subject(
             compiled=compiled,
             source=self._context.source.path,
             native=native_form(self._context, partition.graph).path,
-            inputs=self._context.sampled_inputs(partition.graph),
+            inputs=inputs,
+            small=small_inputs(inputs, options.shapes) if may_divide else None,
             given=options.check_inputs,
-            data=self._context.data_to_time_on,
+            data=data,
             threads=options.threads,
             shares_cores=options.shares_cores,
             memory_pattern=gains_from_pattern(partition.graph),
@@ -227,6 +233,7 @@ class Tuner:
             chosen=candidates[decision.faster],
             decision=decision,
             sizes=timed.sizes,
+            border=timed.border,
         )
         if len(segments) == 1 or decision.confidence is Confidence.UNKNOWN:
             return outcome
@@ -236,11 +243,10 @@ class Tuner:
             logger.debug("Segments of %s are not measured alone: %s", self._context.source.origin, error)
             return outcome
 
-    def _with_subset(
-        self, subject: timing.Subject, segments: Sequence[Segment], outcome: MeasuredChoice
-    ) -> MeasuredChoice:
+    def _with_subset(self, subject: Subject, segments: Sequence[Segment], outcome: MeasuredChoice) -> MeasuredChoice:
         """Measure the engines that gain alone, together, against what was chosen before."""
         measured = self._call(timing.measure_segments, PARTS_S, subject)
+        subject = dataclasses.replace(subject, small=None)
         assert measured is not None  # the whole model has just been measured on the same inputs
         outcome = dataclasses.replace(outcome, times={name: SegmentTimes.of(turns) for name, turns in measured.items()})
         subset, (native, whole) = gaining(segments, outcome.times), outcome.candidates

@@ -202,6 +202,7 @@ class ModelOpener:
         model = cast(Executable, inner)
         model.keep_kernels()
         model.on_fallback = self.counts.add_fallback
+        model.on_small = self.counts.add_small
         model.on_loss = self.on_loss
         if self.config.nan is not None:
             model.nan_natively = self.config.nan == "native"

@@ -84,6 +84,8 @@ def _samples(counts: ModelCounts) -> Iterator[tuple[str, Mapping[str, str], floa
         yield "trtnode_rejected_requests", {**counts.labels, "reason": reason}, number
     for reason, number in now.fallbacks.items():
         yield "trtnode_native_fallback", {**counts.labels, "reason": reason}, number
+    if now.small:
+        yield "trtnode_native_by_size", counts.labels, now.small
     for bucket, number in now.buckets.items():
         yield "trtnode_length_executions", {**counts.labels, "bucket": str(bucket)}, number
     if now.buckets:
@@ -198,6 +200,7 @@ _FAMILIES = {
     "trtnode_batch_size": (HistogramMetricFamily, "Rows of an execution."),
     "trtnode_request_duration_seconds": (HistogramMetricFamily, "Time of requests in the server, by outcome."),
     "trtnode_native_fallback": (CounterMetricFamily, "Requests answered natively instead of by engines, by reason."),
+    "trtnode_native_by_size": (CounterMetricFamily, "Runs below the model's border, which are faster natively."),
     "trtnode_refused_calls": (CounterMetricFamily, "Calls refused for want of a token or right, by reason."),
     "trtnode_engine_builds": (CounterMetricFamily, "Engines built, not found in the cache."),
     "trtnode_repeated_measurements": (

@@ -143,6 +143,7 @@ class Snapshot:
         failure_ns: Their time in the server, in nanoseconds.
         rejections: Requests that were not executed, by ``RejectionReason``.
         fallbacks: Requests that were answered natively instead of by engines, by reason.
+        small: Runs that were native since they were small, where engines answer larger requests.
         durations: Of answered requests, in nanoseconds.
         batches: By rows of an execution.
         buckets: Executions by the length that their requests were padded to.
@@ -164,6 +165,7 @@ class Snapshot:
     failure_ns: int
     rejections: Mapping[str, int]
     fallbacks: Mapping[str, int]
+    small: int
     durations: Durations
     batches: Mapping[int, BatchStats]
     buckets: Mapping[int, int]
@@ -224,6 +226,7 @@ class ModelCounts:
         self._failure_ns = 0
         self._rejections: Counter[str] = Counter()
         self._fallbacks: Counter[str] = Counter()
+        self._small = 0
         self._durations = Durations()
         self._batches: dict[int, BatchStats] = {}
         self._batched_rows = 0
@@ -296,6 +299,11 @@ class ModelCounts:
         with self._lock:
             self._fallbacks[reason] += 1
 
+    def add_small(self) -> None:
+        """Count a run that was native since it was small."""
+        with self._lock:
+            self._small += 1
+
     def enter_queue(self) -> None:
         """Count a request that waits for an instance."""
         with self._lock:
@@ -353,6 +361,7 @@ class ModelCounts:
                 failure_ns=self._failure_ns,
                 rejections=dict(self._rejections),
                 fallbacks=dict(self._fallbacks),
+                small=self._small,
                 durations=durations,
                 batches=batches,
                 buckets=dict(sorted(self._buckets.items())),

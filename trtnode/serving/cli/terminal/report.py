@@ -269,11 +269,20 @@ def measured(report: Report) -> Iterator[str]:
         kept = " No engine is kept." if left_out else "" if gains else " They are kept all the same."
         with_engines = f"{milliseconds(time)} with {'engines' if best == ALL_ENGINES else best}"
         yield f"{faster}, measured here{ratio}: {with_engines} instead of {milliseconds(native)} natively.{kept}"
+    if "border" in tuning:
+        yield _border(tuning["border"])
     yield from _remembered(tuning)
     if is_provisional(tuning):
         yield "Noisy measurement, so this choice is provisional: compile again when the machine is less busy."
     if times:
         yield f"Also measured: {', '.join(f'{name} {milliseconds(ms)}' for name, ms in times.items())}."
+
+
+def _border(border: Mapping[str, Any]) -> str:
+    """Write which requests run natively, and what was measured."""
+    example = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in border["shapes"].items())
+    faster = f"which takes {border['gain']:.2g} of the time with engines at {example}"
+    return f"By size: requests of fewer than {border['elements']:,} input elements run natively, {faster}."
 
 
 def _remembered(tuning: Mapping[str, Any]) -> Iterator[str]:
