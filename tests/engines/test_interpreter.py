@@ -89,6 +89,20 @@ def test_a_process_that_can_not_be_started_is_told_with_its_reason(
 
 
 @pytest.mark.usefixtures("no_kept_workers")
+@pytest.mark.parametrize("made", ["os.memfd_create", "multiprocessing.Pipe"])
+def test_a_process_for_which_too_many_files_are_open_is_told(
+    made: str, model: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(made, fail)
+
+    with pytest.raises(ProcessStartError, match=r"\(Too many open files\)\. This process has as many files open"):
+        compile_model(model, CompileOptions(engine="openvino"))
+
+
+@pytest.mark.usefixtures("no_kept_workers")
 def test_a_served_model_runs_natively_where_no_process_can_be_started(
     model: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -81,14 +81,14 @@ class Machine:
             value.name for value in ir.load(source).graph.inputs if value.shape is not None and value.shape.is_static()
         }
         shapes = [{name: one for name, one in profile.items() if name not in sized} for profile in self.profiles]
-        wishes = CompileOptions(
+        options = CompileOptions(
             engine="tensorrt",
             partition=PartitionOptions(**options),
             shapes=tuple(filter(None, shapes)),
             tensorrt=self.build.tensorrt,
             **vars(self.precision),
         )
-        compile_model(source, wishes, worker=InProcessWorker()).save(compiled)  # type: ignore[arg-type]
+        compile_model(source, options, worker=InProcessWorker()).save(compiled)  # type: ignore[arg-type]
         return source, compiled
 
     def load(self, model: str | pathlib.Path, **options: Any) -> Loaded:

@@ -129,7 +129,7 @@ def test_the_configuration_of_a_model_without_batching_has_whole_shapes(shared: 
         ),
     ],
 )
-def test_wishes_that_make_no_sense_are_refused(
+def test_requests_that_make_no_sense_are_refused(
     serve: Callable[..., Service], name: str, value: dict[str, Any], message: str
 ) -> None:
     service = serve()

@@ -154,9 +154,9 @@ def test_large_tensors_travel_as_they_are(client: triton.InferenceServerClient) 
 @pytest.mark.parametrize("form", ["in", "behind"])
 def test_outputs_come_as_asked_in_the_order_of_the_model(client: triton.InferenceServerClient, form: str) -> None:
     binary = form == "behind"
-    wishes = [triton.InferRequestedOutput("size", binary), triton.InferRequestedOutput("sum", not binary)]
+    outputs = [triton.InferRequestedOutput("size", binary), triton.InferRequestedOutput("sum", not binary)]
 
-    result = client.infer("two", rows(), outputs=wishes, request_id="request 7")
+    result = client.infer("two", rows(), outputs=outputs, request_id="request 7")
 
     answer = result.get_response()
     assert [output["name"] for output in answer["outputs"]] == ["sum", "size"]

@@ -28,7 +28,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from trtnode.engines.backends.custom_operators import libraries_in_use, using
 from trtnode.engines.backends.progress import Progress, listening, report
-from trtnode.engines.errors import OutOfMemoryError, WorkerError, WorkerTimeoutError
+from trtnode.engines.errors import OutOfMemoryError, ProcessStartError, WorkerError, WorkerTimeoutError
 from trtnode.engines.interpreter import HeldStderr, start_interpreter, tell
 from trtnode.engines.process_memory import resident_bytes
 from trtnode.engines.system_limits import as_limit, check_tasks, child_tasks, out_of_memory_kills, raise_limit
@@ -221,10 +221,14 @@ class SubprocessWorker:
             memory_bytes=self._memory_bytes,
             log_level=_lowest_level(),
         )
-        theirs, self._life = multiprocessing.Pipe(duplex=False)
+        try:
+            stderr = self._stderr.fileno()
+            theirs, self._life = multiprocessing.Pipe(duplex=False)
+        except OSError as error:
+            raise ProcessStartError(sys.executable, error) from error
         with theirs:
             self._process, self._connection = start_interpreter(
-                code, files=[theirs.fileno()], stdout=stdout, stderr=self._stderr.fileno()
+                code, files=[theirs.fileno()], stdout=stdout, stderr=stderr
             )
         if self._cancelled:
             self._process.kill()
