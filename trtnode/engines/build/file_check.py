@@ -53,7 +53,7 @@ class _Source:
     """The model that a compiled file is compared with. It is loaded only while it runs, for the sake of memory."""
 
     def __init__(self, path: pathlib.Path) -> None:
-        self.open = functools.partial(NativeSession, path, name=str(path))
+        self.open = functools.partial(NativeSession, path, brief=True, name=str(path))
         self._quantized = accumulates_quantized(op.op_type for op in load_model(path).graph)
 
     def first_difference(self, run: Callable[[Feeds], Mapping[str, Any]], runs: Sequence[NativeRun]) -> str | None:
@@ -72,7 +72,7 @@ class _Source:
 
 def _problem_of_plain(compiled: pathlib.Path, source: _Source, runs: Sequence[NativeRun]) -> str | None:
     try:
-        plain = NativeSession(compiled, name="the compiled model")
+        plain = NativeSession(compiled, brief=True, packs=False, name="the compiled model")
         return source.first_difference(lambda feeds: dict(zip(plain.outputs, plain.run(feeds), strict=True)), runs)
     except EngineError as error:
         return problem_of(error)

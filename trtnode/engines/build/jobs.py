@@ -39,6 +39,7 @@ from trtnode.engines.errors import (
     OutOfMemoryError,
 )
 from trtnode.engines.inputs import shape_probe
+from trtnode.engines.inputs.dimension_names import named, symbols_of
 from trtnode.engines.inputs.samples import Feeds, Remembering, Runner, relate_sizes
 from trtnode.engines.onnxruntime.session import NativeSession, open_observed
 from trtnode.engines.onnxruntime.type_inference import inferred_types
@@ -111,7 +112,7 @@ def check_loads(model: pathlib.Path) -> None:
     Raises:
         ModelLoadError: ONNX Runtime refuses the model.
     """
-    NativeSession(model, name=str(model))
+    NativeSession(model, brief=True, packs=False, name=str(model))
 
 
 def infer_types(model: pathlib.Path) -> dict[str, TensorSpec]:
@@ -150,7 +151,8 @@ def find_sizes(sampled: SampledModel, *, keep: bool) -> tuple[TensorSpec, ...] |
         ModelLoadError: ONNX Runtime refuses the model.
         InvalidInputError: The model does not run on the given inputs.
     """
-    session = Remembering(NativeSession(sampled.path, spins=False, name=str(sampled.path)))
+    searches = len(symbols_of(named(sampled.inputs))) > 1  # relations of sizes, which takes many runs
+    session = Remembering(NativeSession(sampled.path, brief=True, packs=searches, name=str(sampled.path)))
     related = relate_sizes(session, sampled.inputs)
     if keep and related is not None:
         sampled = dataclasses.replace(sampled, inputs=related)

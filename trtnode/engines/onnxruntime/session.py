@@ -30,9 +30,11 @@ from trtnode.engines.onnxruntime.memory_limit import is_refusal, session_options
 from trtnode.engines.onnxruntime.small_types import SMALL_DTYPES, SMALL_TYPES, processor, small_array, small_ort_value
 from trtnode.engines.onnxruntime.workarounds.empty_tensors import unsafe_inputs
 from trtnode.engines.onnxruntime.workarounds.locales import REFUSAL, with_universal_locale
+from trtnode.engines.onnxruntime.workarounds.mentioned import mentions
 from trtnode.engines.onnxruntime.workarounds.optimizers import optimizer_options
 from trtnode.engines.system_limits import raise_limit
 from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.partitioner.model.mapped_weights import read_around_weights
 
 PLAIN_TYPES = frozenset(
     map(ir.DataType.__getitem__, "BOOL DOUBLE FLOAT FLOAT16 INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64".split())
@@ -41,6 +43,12 @@ PLAIN_TYPES = frozenset(
 
 NUMBERS = re.compile(r"tensor\((float|float16|double|u?int(8|16|32|64))\)")
 """Types of ONNX Runtime that DLPack has, too."""
+
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+"""ONNX Runtime's option for the folder of the weights of a model that isn't read from a file."""
+
+PACKING = ("uantize", "QLinear", "Integer", "NBits", "Bnb4", "QAttention", "QGemm", "QMoE")
+"""Parts of the names of operators whose kernels may compute other sums from weights that aren't packed."""
 
 TensorValue = Any
 """A tensor on its way between stages: a numpy array, or an ``OrtValue`` of the C++ binding."""
@@ -55,7 +63,8 @@ class NativeSession:
         *,
         threads: int | None = None,
         shares_cores: bool = True,
-        spins: bool = True,
+        brief: bool = False,
+        packs: bool = True,
         optimize: bool = True,
         unfused: bool = False,
         exact: bool = True,
@@ -69,7 +78,8 @@ class NativeSession:
             model: A file, or a model small enough for one protobuf message.
             threads: Threads within an operator; None leaves it to the library.
             shares_cores: Stop the session's threads after a run, because something else computes on their cores.
-            spins: Threads that wait for work within a run take their cores meanwhile, so that it ends sooner.
+            brief: For a few runs: large weights stay in their file, and threads that wait for work don't spin.
+            packs: Rearrange weights as products read them, which costs more than it saves in a few runs.
             optimize: Let ONNX Runtime rewrite the graph. Convolutions are several times slower without.
             unfused: Compute what stands between DequantizeLinear and QuantizeLinear in floating point.
             exact: Keep sums of 8-bit products exact on this processor. ONNX Runtime's defaults don't on all.
@@ -82,10 +92,13 @@ class NativeSession:
         """
         warn_of_overlay()
         options = {**session_options(), **({"session.force_spinning_stop": "1"} if shares_cores else {})}
-        options |= {} if spins else {"session.intra_op.allow_spinning": "0"}
+        options |= {"session.intra_op.allow_spinning": "0"} if brief else {}
+        options |= {} if packs or mentions(model, PACKING) else {"session.disable_prepacking": "1"}
         model = with_unsigned_weights(model) if exact else model
         options |= optimizer_options(model) if optimize else {}
         source = str(model) if isinstance(model, pathlib.Path) else model.SerializeToString()
+        if brief and isinstance(model, pathlib.Path) and (around := _around_weights(model)) is not None:
+            source, options[WEIGHTS_FOLDER] = around, str(model.parent)
         settings = tuple(exact_settings(model, unfused=unfused)) if exact else ({},)
         for number, setting in enumerate(settings, 1):
             try:
@@ -191,9 +204,9 @@ def open_observed(model: pathlib.Path, *, unfused: bool = False, exact: bool = T
         ModelLoadError: ONNX Runtime refuses the model.
     """
     try:
-        return NativeSession(model, name="the cleaned model", spins=False, unfused=unfused, exact=exact)
+        return NativeSession(model, name="the cleaned model", brief=True, unfused=unfused, exact=exact)
     except ModelLoadError:
-        return NativeSession(model, name="the cleaned model", spins=False, optimize=False)
+        return NativeSession(model, name="the cleaned model", brief=True, optimize=False)
 
 
 def with_basic_optimizations(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -252,10 +265,18 @@ def _open(source: str | bytes, options: Any, operators: pathlib.Path | None) -> 
         if model is None:
             raise
     if isinstance(source, str):
-        options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", str(pathlib.Path(source).parent)
-        )
+        options.add_session_config_entry(WEIGHTS_FOLDER, str(pathlib.Path(source).parent))
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _around_weights(file: pathlib.Path) -> bytes | None:
+    """Return a model whose large weights stay in its file; None where it has none, or else than as initializers."""
+    found = read_around_weights(file)
+    if found is None:
+        return None
+    model, _ = found
+    attributes = (attribute.t for node in model.graph.node for attribute in node.attribute)
+    return None if any(map(onnx.external_data_helper.uses_external_data, attributes)) else model.SerializeToString()
 
 
 def _in_universal_locale(source: str | bytes) -> bytes | None:

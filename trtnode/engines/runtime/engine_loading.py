@@ -24,6 +24,7 @@ from trtnode.engines.runtime.options import SHARED, RunOptions
 from trtnode.partitioner.compiled.trtnode import EmbeddedEngine, embedded_engines, is_trtnode, replaced_hash
 from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.graph.view import Graph, Node, describe, specs, subgraph_nodes
+from trtnode.partitioner.model.mapped_weights import map_pages
 from trtnode.partitioner.model.regular_files import open_regular
 
 logger = logging.getLogger(__name__)
@@ -238,8 +239,14 @@ def load_engine_file(segment: str, file: pathlib.Path, envelope: str) -> Engine:
     """
     with open_regular(file) as opened:  # the library takes memory that may be written, without a copy
         empty = not os.fstat(opened.fileno()).st_size
-        engine = b"" if empty else memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY))
+        engine = b"" if empty else memoryview(_mapped(opened.fileno()))
     return _loaded(Envelope.from_json(envelope, segment), engine, SHARED)
+
+
+def _mapped(descriptor: int) -> mmap.mmap:
+    data = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
+    map_pages(data)
+    return data
 
 
 def _check_nodes(graph: Graph, node: Node, envelope: Envelope) -> None:

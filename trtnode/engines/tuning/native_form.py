@@ -54,7 +54,7 @@ def native_form(context: CompileContext, graph: Graph) -> NativeForm:
         return as_it_is
     path = context.folder / "native_form.onnx"
     try:
-        write_temporary(embed_engines(graph, (), {}, outside=True), path)
+        write_temporary(embed_engines(graph, (), {}, outside=True), path, link=True)
         sampled = sampled_model(context, graph, source.path)
         problem = context.worker.call(check_compiled, TIMEOUT_S, path, sampled, engines=False)
     except (EngineError, PartitionError) as error:

@@ -268,7 +268,7 @@ def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = 
 
 def _source_session(subject: Subject) -> NativeSession:
     """Open the source for a search of inputs. What large ones leave in its arena goes with it."""
-    return NativeSession(subject.source, spins=False, name=str(subject.source))
+    return NativeSession(subject.source, brief=True, name=str(subject.source))
 
 
 def _engine_call(engine: Engine, samples: Sequence[Mapping[str, np.ndarray]]) -> Callable[[], object]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from trtnode.partitioner.model.mapped_weights import MappedTensor
+from trtnode.partitioner.model.mapped_weights import MappedTensor, map_pages
 
 LEAST_BYTES = 1024
 """Smaller ranges stay in the engine."""
@@ -127,6 +127,7 @@ def references_from_bytes(data: bytes) -> list[Reference]:
 def stored_bytes(tensor: ir.TensorProtocol) -> np.ndarray:
     """Return the bytes of a tensor as files hold them, uint8[N], without a copy where it lies in a file."""
     if isinstance(tensor, MappedTensor):
+        map_pages(tensor.data, tensor.offset, tensor.nbytes)
         return tensor.numpy().reshape(-1).view(np.uint8)
     return np.frombuffer(tensor.tobytes(), np.uint8)
 

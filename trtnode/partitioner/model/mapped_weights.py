@@ -6,6 +6,7 @@ of large weights and engines by its absolute path, which no model in a file may.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import os
@@ -69,6 +70,17 @@ def release_pages(model: ir.Model) -> None:
     tensors = (value.const_value for value in model.graph.initializers.values())
     for data in {tensor.data for tensor in tensors if isinstance(tensor, MappedTensor)}:
         data.madvise(mmap.MADV_DONTNEED)
+
+
+_POPULATE_READ = 22
+"""MADV_POPULATE_READ of Linux 5.14 and later, which Python does not name."""
+
+
+def map_pages(data: mmap.mmap, offset: int = 0, size: int | None = None) -> None:
+    """Map pages of a file that are to be read: one by one as they are read, that takes longer than their copy."""
+    begin = offset - offset % mmap.PAGESIZE
+    with contextlib.suppress(OSError):  # an older system, or no memory
+        data.madvise(_POPULATE_READ, begin, (len(data) if size is None else offset + size) - begin)
 
 
 _mapped: weakref.WeakValueDictionary[tuple[int, ...], mmap.mmap] = weakref.WeakValueDictionary()
