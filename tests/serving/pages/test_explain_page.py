@@ -57,6 +57,7 @@ def test_what_was_measured_is_drawn_as_bars_before_and_after() -> None:
     tuning = {
         "candidates": [{"name": name, "p50_ms": ms, "segments": segments} for name, ms, segments in times],
         "chosen": "minimum cut",
+        "border": {"elements": 1200, "shapes": {"x": [1, 300]}, "gain": 0.8},
     }
     report = dataclasses.replace(partition.report(model="m.onnx", engine="openvino"), tuning=tuning)
 
@@ -65,6 +66,7 @@ def test_what_was_measured_is_drawn_as_bars_before_and_after() -> None:
     bars = [str(a["style"]).partition("width: ")[2] for _, a in page.elements if a.get("class") == "bar"]
     assert bars == ["100.0%", "25.0%"]
     assert re.search(r"natively\s+6.00 ms\s+with all engines\s+kept\s+1.50 ms", page.text)
+    assert "Requests of fewer than 1,200 input elements run natively." in page.text
     assert "Before and after" not in page_of(partition)
 
 
