@@ -65,6 +65,9 @@ BRIEF_TURN_S, MOST_ROUNDS, FEW_PATIENCE = 0.05, 99, 2.0
 """Seconds that a turn of a brief measurement takes, about; its most rounds; and how many times the time given it may
 take while there were too few rounds for a clear decision, as in a model that takes a tenth of a second."""
 
+COLD_S = 0.1
+"""A call that takes longer is timed at once in a brief measurement: to read weights into caches is little of it."""
+
 FIRST_SHARE = 0.25
 """A brief measurement doesn't repeat a call whose first run takes so much of its time; the first one counts."""
 
@@ -268,7 +271,7 @@ def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = 
 
 def _source_session(subject: Subject) -> NativeSession:
     """Open the source for a search of inputs. What large ones leave in its arena goes with it."""
-    return NativeSession(subject.source, brief=True, name=str(subject.source))
+    return NativeSession(subject.source, brief=True, packs=False, name=str(subject.source))
 
 
 def _engine_call(engine: Engine, samples: Sequence[Mapping[str, np.ndarray]]) -> Callable[[], object]:
@@ -339,7 +342,7 @@ def time_in_turn(
     counts = {name: max(1, int(turn_s / estimates[name])) for name in order}
     turns: dict[str, list[float]] = {name: [] for name in order}
     round_s = sum(estimates[name] for name in order)
-    warms = not brief or LEAD * 2 * round_s <= FEW_PATIENCE * seconds
+    warms = not brief or round_s <= min(len(order) * COLD_S, FEW_PATIENCE * seconds / (2 * LEAD))
     fewest, deadline, last = FEWEST_ROUNDS, time.monotonic() + PATIENCE * seconds, math.inf
     if brief:
         fewest, deadline, last = LEAD, began + seconds, began + FEW_PATIENCE * seconds - (1 + warms) * round_s
@@ -350,7 +353,7 @@ def time_in_turn(
             break
         report(Progress(MEASURING, done, rounds))
         for name in order:
-            if counts[name] > 1 or warms:
+            if warms and not (brief and counts[name] > 1):  # then the first of several calls isn't the one that counts
                 calls[name]()  # brings its weights back into the caches after the other calls' turns
             turns[name].append(_quartile_ms(calls[name], counts[name]))
             _let_threads_come_to_rest()
