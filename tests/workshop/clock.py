@@ -58,7 +58,7 @@ class Clock:
             if self.fails or len(self.asked) == self.fails_after:
                 raise WorkerError("The process that ran measure_candidates crashed (exit code -11).")
             self.asked.append({name: tuple(segments) for name, segments in args[1].items()})
-            self.sharing.append(args[0].shares_cores)
+            self.sharing.append(args[0].run.shares_cores)
             turns = {name: [self.model(frozenset(segments))] * 3 for name, segments in args[1].items()}
             return Timed(turns=turns, disturbed=self.busy)
         return self.inner.call(function, timeout_s, *args, **kwargs)

@@ -10,19 +10,27 @@ from typing import Any
 
 from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.build.jobs import CHECKING, ENGINE_S, ROOM, problem_of
-from trtnode.engines.build.native_runs import NativeRun, NativeRuns, SampledModel, kept_runs, run_natively
+from trtnode.engines.build.native_runs import NativeRun, NativeRuns, SampledModel, file_version, kept_runs, run_natively
 from trtnode.engines.build.tolerance import accumulates_quantized, find_difference
 from trtnode.engines.errors import EMPTY_TENSOR, EngineError
 from trtnode.engines.inputs.samples import Feeds, find_samples
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.engines.process_memory import give_back_free_pages
 from trtnode.engines.runtime.executor import Executable, open_executable
+from trtnode.engines.runtime.options import ALONE, RunOptions
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
 
+_kept: list[tuple[object, Executable]] = []
+
 
 def check_compiled(
-    compiled: pathlib.Path, source: SampledModel, *, engines: bool = True, vary: bool = True
+    compiled: pathlib.Path,
+    source: SampledModel,
+    *,
+    engines: bool = True,
+    vary: bool = True,
+    keep: RunOptions | None = None,
 ) -> str | None:
     """Load a compiled file in plain ONNX Runtime, and with its engines if it is to, run, and compare with its source.
 
@@ -31,6 +39,7 @@ def check_compiled(
         source: The model that it was compiled from. Where its runs were kept, they are not repeated.
         engines: Compare with engines, too.
         vary: Do so on all samples. One shows that the file is whole if its engines have answered the others before.
+        keep: Open it with these options, and keep it open for ``take_open``; None closes it.
 
     Returns:
         None if all agree, else a sentence.
@@ -44,7 +53,7 @@ def check_compiled(
         runs = NativeRuns(usual=runs.usual[:1])
     problem = _problem_of_plain(compiled, native, runs.usual)  # the same library runs the same nodes
     give_back_free_pages()
-    problem = problem or (_problem_of_engines(compiled, native, runs) if engines else None)
+    problem = problem or (_problem_of_engines(compiled, native, runs, keep) if engines else None)
     report(Progress(CHECKING, 1, 1))
     return problem
 
@@ -78,11 +87,13 @@ def _problem_of_plain(compiled: pathlib.Path, source: _Source, runs: Sequence[Na
         return problem_of(error)
 
 
-def _problem_of_engines(compiled: pathlib.Path, source: _Source, runs: NativeRuns) -> str | None:
+def _problem_of_engines(
+    compiled: pathlib.Path, source: _Source, runs: NativeRuns, keep: RunOptions | None
+) -> str | None:
     fallbacks: list[str] = []
     varied = [one for one in runs.varied if not one.scaled]
     try:
-        executable = open_executable(load_model(compiled), compiled, folder=compiled.parent)
+        executable = open_executable(load_model(compiled), compiled, folder=compiled.parent, run=keep or ALONE)
         if not executable.facts.segments:
             return "; ".join(executable.facts.rejected)
         executable.on_fallback = fallbacks.append
@@ -91,8 +102,16 @@ def _problem_of_engines(compiled: pathlib.Path, source: _Source, runs: NativeRun
         problem = problem or source.first_difference(executable.run, varied)
     except EngineError as error:
         return problem_of(error)
+    if keep is not None:
+        _kept[:] = [((file_version(compiled), keep), executable)]
     refused = next((reason for reason in fallbacks if reason != EMPTY_TENSOR), None)
     return problem or (f"its engines refuse sample inputs ({refused})" if refused else None)
+
+
+def take_open(compiled: pathlib.Path, run: RunOptions) -> Executable | None:
+    """Return the compiled file that the last check has kept open with these options, which is then nobody else's."""
+    taken, _kept[:] = [*_kept], []
+    return next((executable for key, executable in taken if key == (file_version(compiled), run)), None)
 
 
 def check_engines_alone(compiled: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None) -> str | None:

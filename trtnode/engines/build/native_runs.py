@@ -41,13 +41,14 @@ class SampledModel:
     @property
     def identity(self) -> object:
         """Equals that of another one whose runs are the same."""
-        files = [path and (path, *_version(path)) for path in (self.path, self.given)]
+        files = [path and file_version(path) for path in (self.path, self.given)]
         return files, tuple(self.inputs), self.uses
 
 
-def _version(path: pathlib.Path) -> tuple[int, int, int]:
+def file_version(path: pathlib.Path) -> tuple[pathlib.Path, int, int, int]:
+    """Return facts that change with a file's content."""
     found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return path, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

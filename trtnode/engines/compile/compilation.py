@@ -229,5 +229,6 @@ class Compilation:
         release_pages(graph.model)
         if context.source.runs_natively:
             run, vary = not context.unchecked, not self._partition_builder.are_seen_whole(attempt.engines)
-            return context.worker.call(check_compiled, TIMEOUT_S, path, source, engines=run, vary=vary)
+            keep = self._tuner.options_to_measure(attempt.partition) if self._precision.is_float32 else None
+            return context.worker.call(check_compiled, TIMEOUT_S, path, source, engines=run, vary=vary, keep=keep)
         return context.worker.call(check_engines_alone, TIMEOUT_S, path, source.inputs, source.given)

@@ -14,6 +14,7 @@ from trtnode.engines.backends.registry import Abilities, abilities_of
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.compile.embedding import with_report
 from trtnode.engines.errors import EngineError
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.sparse.survey import has_sparse_layers
 from trtnode.engines.tuning import timing
 from trtnode.engines.tuning.candidates import NO_ENGINE, Candidate, MeasuredChoice
@@ -82,15 +83,14 @@ def _measured(context: CompileContext, dense: CompiledModel, sparse: CompiledMod
     files = {name: context.folder / f"{name}.onnx" for name in ("dense", "sparse")}
     write_temporary(dense.model, files["dense"])
     write_temporary(sparse.model, files["sparse"])
+    pattern, asked = keeps_memory_pattern(dense.report.memory), context.options
     subject = Subject(
         compiled=files["dense"],
         source=context.source.path,
         native=files["dense"],
         inputs=[TensorSpec.of(value) for value in load_model(context.source.path).graph.inputs],
         given=context.options.check_inputs,
-        threads=context.options.threads,
-        shares_cores=context.options.shares_cores,
-        memory_pattern=keeps_memory_pattern(dense.report.memory),
+        run=RunOptions(threads=asked.threads, shares_cores=asked.shares_cores, memory_pattern=pattern),
     )
     with measuring():
         timed = context.worker.call(timing.measure_files, TIMEOUT_S, subject, files, SECONDS)

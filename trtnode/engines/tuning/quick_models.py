@@ -15,6 +15,7 @@ from trtnode.engines.backends.names import AUTO
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.errors import EngineError
 from trtnode.engines.onnxruntime.limits import native_version
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.tuning import timing
 from trtnode.engines.tuning.timing_inputs import Subject
 from trtnode.partitioner.cut.cost_model import CostModel
@@ -76,9 +77,7 @@ def _native_ms(context: CompileContext, graph: Graph, *, measure: bool) -> float
             native=path,
             inputs=inputs,
             given=samples,
-            threads=options.threads,
-            shares_cores=options.shares_cores,
-            memory_pattern=True,
+            run=RunOptions(threads=options.threads, shares_cores=options.shares_cores),
         )
         time_ms = context.worker.call(timing.measure_native, TIMEOUT_S, subject)
     except EngineError as error:

@@ -16,7 +16,7 @@ import numpy as np
 
 from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.backends.protocols import Engine
-from trtnode.engines.build.file_check import AsRunner
+from trtnode.engines.build.file_check import AsRunner, take_open
 from trtnode.engines.build.native_runs import forget_runs
 from trtnode.engines.inputs.samples import Feeds
 from trtnode.engines.onnxruntime.session import NativeSession
@@ -24,7 +24,7 @@ from trtnode.engines.process_memory import give_back_free_pages
 from trtnode.engines.runtime.buffers import input_buffer
 from trtnode.engines.runtime.engine_loading import load_engine_file, open_engine
 from trtnode.engines.runtime.executor import Executable, open_executable
-from trtnode.engines.runtime.options import SHARED, RunOptions
+from trtnode.engines.runtime.options import SHARED
 from trtnode.engines.runtime.plan import native_stage_model, plan_stages
 from trtnode.engines.runtime.plan_loading import interface_constants
 from trtnode.engines.tuning.candidates import DIFFERS, Border, border_between
@@ -140,12 +140,12 @@ def measure_segments(subject: Subject, seconds: float) -> dict[str, dict[str, li
     for stage in stages:
         if time.monotonic() - began > seconds:
             break
-        session = NativeSession(native_stage_model(graph, stage), threads=subject.threads, name=stage.name)
+        session = NativeSession(native_stage_model(graph, stage), threads=subject.run.threads, name=stage.name)
         given = {name: values[name] for name in session.inputs if name in values}
         values.update(zip(session.outputs, session.run(given), strict=True))
         if stage.is_engine:
             _, engine = open_engine(
-                graph, stage.nodes[0], subject.compiled.parent, dataclasses.replace(SHARED, threads=subject.threads)
+                graph, stage.nodes[0], subject.compiled.parent, dataclasses.replace(SHARED, threads=subject.run.threads)
             )
             calls = {"native": _native_call(session, values), "engine": _engine_call(engine, [values])}
             times[stage.name] = time_in_turn(calls, seconds=share, brief=True)
@@ -261,12 +261,14 @@ def measure_engines(
 
 
 def _open_candidate(subject: Subject, segments: Sequence[str]) -> Executable:
+    opened = take_open(subject.compiled, subject.run) if segments else None
+    if opened is not None and opened.facts.segments == len(segments):
+        return opened
     return _open(subject.compiled if segments else subject.native, subject, only=segments)
 
 
 def _open(path: pathlib.Path, subject: Subject, *, only: Sequence[str] | None = None) -> Executable:
-    run = RunOptions(threads=subject.threads, shares_cores=subject.shares_cores, memory_pattern=subject.memory_pattern)
-    return open_executable(load_model(path), path, folder=path.parent, only=only, run=run)
+    return open_executable(load_model(path), path, folder=path.parent, only=only, run=subject.run)
 
 
 def _source_session(subject: Subject) -> NativeSession:

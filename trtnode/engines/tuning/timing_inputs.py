@@ -12,6 +12,7 @@ from trtnode.engines.backends.shape_range import Profile
 from trtnode.engines.inputs.samples import Feeds, Remembering, Runner, find_generated, find_samples, one_step
 from trtnode.engines.inputs.shape_profiles import holds_sizes
 from trtnode.engines.quantization.dataset import CalibrationDataset
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.partitioner.graph.view import TensorSpec
 
 LIKELY_SIZES = (224, 64, 32, 16, 4, 2, 1)
@@ -43,9 +44,7 @@ class Subject:
         small: The same of a small request, which may run natively where others don't; None where none may.
         given: The user's own inputs, if any.
         data: Calibration samples of the sizes that requests will have, if any.
-        threads: Threads of each engine and session.
-        shares_cores: True if other models will compute on the same cores.
-        memory_pattern: As of ``NativeSession``.
+        run: Options of the model as it will be served.
     """
 
     compiled: pathlib.Path
@@ -55,9 +54,7 @@ class Subject:
     small: Sequence[TensorSpec] | None = None
     given: pathlib.Path | None
     data: str | None = None
-    threads: int | None
-    shares_cores: bool
-    memory_pattern: bool
+    run: RunOptions
 
     def samples(self, runner: Runner) -> list[Feeds]:
         """Find inputs to time it on, as ``timing_inputs``."""

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from trtnode.engines.build.context import CompileContext
 from trtnode.engines.build.options import Choice
 from trtnode.engines.errors import EngineError, InvalidInputError
+from trtnode.engines.runtime.options import RunOptions
 from trtnode.engines.runtime.plan import first_result
 from trtnode.engines.tuning import timing
 from trtnode.engines.tuning.candidates import (
@@ -131,7 +132,7 @@ class Tuner:
         """
         if self._estimates:
             return self._slower_by_estimate(partition)
-        if not self._rounds_left or not partition.segments or _node_sets(partition.segments) == self._expected:
+        if self.options_to_measure(partition) is None:
             return {}
         self._rounds_left -= 1
         try:
@@ -151,6 +152,11 @@ class Tuner:
         logger.info("%s: measured %s, with %d of %d engines", name, outcome, len(kept), len(partition.segments))
         self._expected = _node_sets([s for s in partition.segments if s.name in kept])
         return {n.name: outcome.verdict(s) for s in partition.segments if s.name not in kept for n in s.nodes}
+
+    def options_to_measure(self, partition: Partition) -> RunOptions | None:
+        """Return how the compiled model of a partition will be opened to measure it; None if it won't be."""
+        measures = self._rounds_left and partition.segments and _node_sets(partition.segments) != self._expected
+        return self._run_options(partition) if measures else None
 
     def _provisional(self, partition: Partition, outcome: MeasuredChoice) -> MeasuredChoice:
         """Return what is kept for now, and let the next compilation measure again."""
@@ -191,10 +197,12 @@ class Tuner:
             small=small_inputs(inputs, options.shapes) if may_divide else None,
             given=options.check_inputs,
             data=data,
-            threads=options.threads,
-            shares_cores=options.shares_cores,
-            memory_pattern=gains_from_pattern(partition.graph),
+            run=self._run_options(partition),
         )
+
+    def _run_options(self, partition: Partition) -> RunOptions:
+        options, pattern = self._context.options, gains_from_pattern(partition.graph)
+        return RunOptions(threads=options.threads, shares_cores=options.shares_cores, memory_pattern=pattern)
 
     def _estimate(self, partition: Partition, problem: str) -> dict[str, Verdict]:
         """Choose without measuring, from now on."""
