@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import pathlib
 import time
+from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from clock import FEEDS, GRAPH
 from comparison import AssertSame, RunPlainly
 from precision import precision_options
+from stand_in_workers import InProcessWorker
 from trtnode.engines.backends.progress import Progress, listening
 from trtnode.engines.compile.opening import open_model
 from trtnode.engines.precision.options import Calibration
+from trtnode.engines.runtime.executor import Executable, open_executable
 from trtnode.engines.tuning import timing
 from trtnode.engines.tuning.timing import time_in_turn
 from trtnode.partitioner.cut.labels import ReasonCode
@@ -135,6 +139,25 @@ def test_real_measurement_gives_a_model_that_answers_as_before(
     path = workshop.write(compiled.model)
     same(open_model(path).run(feeds), plain(source, feeds))
     same(plain(path, feeds), plain(source, feeds))
+
+
+def test_choice_measures_the_engines_that_the_check_has_loaded(
+    workshop: Workshop, in_process: InProcessWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def count(model: ir.Model, native: pathlib.Path, **options: Any) -> Executable:
+        opened.append(native.name)
+        return open_executable(model, native, **options)
+
+    monkeypatch.setattr("trtnode.engines.tuning.timing.open_executable", count)
+    source = workshop.write(GRAPH)
+
+    compiled = workshop.compile(source, native_ops=("Erf",), worker=in_process)
+
+    assert {one["name"] for one in compiled.report.tuning["candidates"]} >= {"all native", "minimum cut"}
+    assert opened[0] == source.name
+    assert opened.count("compiled.onnx") <= 1  # with the engines that gain alone
 
 
 @pytest.mark.parametrize(
