@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from trtnode.engines.artifact.files import sha256_of_file
+from trtnode.partitioner.model.regular_files import file_version
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,18 +57,8 @@ def register(session_options: Any) -> None:
 
 def library_parts() -> dict[str, str]:
     """Return the named part of a key that changes with the content of the libraries; none where there are none."""
-    digests = [_digest(library, identity_of(library)) for library in libraries_in_use()]
+    digests = [_digest(library, file_version(library)) for library in libraries_in_use()]
     return {"custom_operators": json.dumps(digests)} if digests else {}
-
-
-def identity_of(library: pathlib.Path) -> tuple[int, ...]:
-    """Return facts that change with the content of a file.
-
-    Raises:
-        OSError: It can't be read.
-    """
-    facts = library.stat()
-    return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 @functools.lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ from typing import Any
 
 from trtnode.engines.backends.progress import Progress, report
 from trtnode.engines.build.jobs import CHECKING, ENGINE_S, ROOM, problem_of
-from trtnode.engines.build.native_runs import NativeRun, NativeRuns, SampledModel, file_version, kept_runs, run_natively
+from trtnode.engines.build.native_runs import NativeRun, NativeRuns, SampledModel, kept_runs, run_natively
 from trtnode.engines.build.tolerance import accumulates_quantized, find_difference
 from trtnode.engines.errors import EMPTY_TENSOR, EngineError
 from trtnode.engines.inputs.samples import Feeds, find_samples
@@ -20,6 +20,7 @@ from trtnode.engines.runtime.executor import Executable, open_executable
 from trtnode.engines.runtime.options import ALONE, RunOptions
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.loading import load_model
+from trtnode.partitioner.model.regular_files import file_version
 
 _kept: list[tuple[object, Executable]] = []
 
@@ -103,7 +104,7 @@ def _problem_of_engines(
     except EngineError as error:
         return problem_of(error)
     if keep is not None:
-        _kept[:] = [((file_version(compiled), keep), executable)]
+        _kept[:] = [((compiled, file_version(compiled), keep), executable)]
     refused = next((reason for reason in fallbacks if reason != EMPTY_TENSOR), None)
     return problem or (f"its engines refuse sample inputs ({refused})" if refused else None)
 
@@ -111,7 +112,7 @@ def _problem_of_engines(
 def take_open(compiled: pathlib.Path, run: RunOptions) -> Executable | None:
     """Return the compiled file that the last check has kept open with these options, which is then nobody else's."""
     taken, _kept[:] = [*_kept], []
-    return next((executable for key, executable in taken if key == (file_version(compiled), run)), None)
+    return next((executable for key, executable in taken if key == (compiled, file_version(compiled), run)), None)
 
 
 def check_engines_alone(compiled: pathlib.Path, inputs: Sequence[TensorSpec], given: pathlib.Path | None) -> str | None:

@@ -18,6 +18,7 @@ from trtnode.engines.inputs.samples import Feeds, Remembering, Runner, empty_sam
 from trtnode.engines.inputs.varied_samples import VariedSample, varied_samples
 from trtnode.engines.onnxruntime.session import NativeSession
 from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.partitioner.model.regular_files import file_version
 
 NOTHING_KNOWN = InputUses()
 
@@ -41,14 +42,8 @@ class SampledModel:
     @property
     def identity(self) -> object:
         """Equals that of another one whose runs are the same."""
-        files = [path and file_version(path) for path in (self.path, self.given)]
+        files = [path and (path, file_version(path)) for path in (self.path, self.given)]
         return files, tuple(self.inputs), self.uses
-
-
-def file_version(path: pathlib.Path) -> tuple[pathlib.Path, int, int, int]:
-    """Return facts that change with a file's content."""
-    found = path.stat()
-    return path, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

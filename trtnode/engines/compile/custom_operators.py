@@ -8,10 +8,11 @@ import importlib.metadata
 import pathlib
 from collections.abc import Iterable, Iterator
 
-from trtnode.engines.backends.custom_operators import identity_of, libraries_in_use, using
+from trtnode.engines.backends.custom_operators import libraries_in_use, using
 from trtnode.engines.build.subprocess_worker import SubprocessWorker
 from trtnode.engines.errors import CustomOperatorsError, WorkerError
 from trtnode.engines.onnxruntime.session import try_custom_operators
+from trtnode.partitioner.model.regular_files import file_version
 
 EXTENSIONS = "onnxruntime-extensions"
 """The package whose library is meant by its name."""
@@ -36,7 +37,7 @@ def custom_operators(libraries: Iterable[pathlib.Path]) -> Iterator[None]:
     new = [library for library in dict.fromkeys(map(_file, libraries)) if library not in known]
     for library in new:
         try:
-            _try(library, identity_of(library))
+            _try(library, file_version(library))
         except OSError as error:
             raise CustomOperatorsError(library, f"can't be read ({error.strerror})") from None
     with using((*known, *new)):

@@ -27,6 +27,7 @@ from trtnode.partitioner.graph.view import Graph
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.external_data import take_data_inside
 from trtnode.partitioner.model.loading import read_proto, view_model
+from trtnode.partitioner.model.regular_files import file_version
 from trtnode.partitioner.model.values import subgraphs
 from trtnode.partitioner.passes.clean_up import clean_up
 
@@ -161,10 +162,9 @@ def _open_mixed(
 def _identity(file: pathlib.Path) -> tuple[int, int, int] | None:
     """Return facts that change with a file's content; None if the file is gone."""
     try:
-        facts = file.stat()
+        return file_version(file)
     except OSError:
         return None
-    return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 def _with_weights_inside(file: pathlib.Path) -> pathlib.Path | onnx.ModelProto:

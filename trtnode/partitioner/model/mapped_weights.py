@@ -184,8 +184,14 @@ def _bytes_of(message: Message) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def read_around_weights(path: pathlib.Path) -> tuple[onnx.ModelProto, mmap.mmap] | None:
+def read_around_weights(
+    path: pathlib.Path, *, least_bytes: int | None = None
+) -> tuple[onnx.ModelProto, mmap.mmap] | None:
     """Read a model without the data of its graph's large tensors, which becomes external data in the same file.
+
+    Args:
+        path: The file.
+        least_bytes: Size of a file that isn't small; None for ``LARGE_FILE_BYTES``.
 
     Returns:
         The model, and the file's bytes. None for a file that is small, or isn't laid out as one with such data is: it
@@ -195,7 +201,7 @@ def read_around_weights(path: pathlib.Path) -> tuple[onnx.ModelProto, mmap.mmap]
         OSError: The file can't be read.
         DecodeError: It is no model.
     """
-    if path.stat().st_size < LARGE_FILE_BYTES:
+    if path.stat().st_size < max(1, LARGE_FILE_BYTES if least_bytes is None else least_bytes):
         return None
     data, model = map_file(path), onnx.ModelProto()
     try:

@@ -17,6 +17,16 @@ def without_links(path: pathlib.Path) -> pathlib.Path:
     return pathlib.Path(os.path.realpath(path))
 
 
+def file_version(path: pathlib.Path) -> tuple[int, int, int]:
+    """Return facts that change with a file's content.
+
+    Raises:
+        OSError: It can't be read.
+    """
+    facts = path.stat()
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
 def open_regular(path: pathlib.Path) -> io.BufferedReader:
     """Open a file to read it.
 

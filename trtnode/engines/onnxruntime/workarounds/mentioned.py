@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
+import functools
 import pathlib
 from collections.abc import Sequence
 
@@ -13,22 +13,29 @@ from trtnode.partitioner.errors import PartitionError
 from trtnode.partitioner.model import protobuf_walk
 from trtnode.partitioner.model.loading import read_proto
 from trtnode.partitioner.model.mapped_weights import read_around_weights
+from trtnode.partitioner.model.regular_files import file_version, read_regular
 
 
 def mentions(source: pathlib.Path | onnx.ModelProto, names: Sequence[str]) -> bool:
-    """Return whether an operator has one of the names in its own. Files without large weights are searched as bytes."""
+    """Return whether an operator has one of the names in its own."""
     if isinstance(source, onnx.ModelProto):
-        return any(name in node.op_type for node in protobuf_walk.nodes(source) for name in names)
-    try:
-        if not source.is_file() or source.stat().st_size == 0:
-            return False
-        around = read_around_weights(source)
-    except (DecodeError, OSError):
-        return False  # ONNX Runtime says what is wrong
-    if around is not None:
-        return mentions(around[0], names)
-    with source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return any(data.find(name.encode()) >= 0 for name in names)
+        operators = _operators_of(source)
+    else:
+        try:
+            operators = _operators_in(source, file_version(source))
+        except (DecodeError, OSError):
+            return False  # ONNX Runtime says what is wrong
+    return any(name in operator for operator in operators for name in names)
+
+
+def _operators_of(model: onnx.ModelProto) -> frozenset[str]:
+    return frozenset(node.op_type for node in protobuf_walk.nodes(model))
+
+
+@functools.lru_cache(maxsize=64)  # each session asks several times
+def _operators_in(file: pathlib.Path, _: tuple[int, ...]) -> frozenset[str]:
+    around = read_around_weights(file, least_bytes=0)
+    return _operators_of(onnx.ModelProto.FromString(read_regular(file)) if around is None else around[0])
 
 
 def model_with(source: pathlib.Path | onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto | None:
