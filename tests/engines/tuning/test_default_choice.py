@@ -100,6 +100,21 @@ def test_check_and_measurement_share_one_file_and_one_native_load(
     assert "check_loads" not in in_process.calls
 
 
+def test_segments_are_not_measured_alone_where_one_takes_all_of_the_time(
+    tune: Tune, in_process: InProcessWorker, workshop: Workshop
+) -> None:
+    graph = """g (float[256,256] x) => (float[1,1] y) {
+        a = MatMul(x, x) b = MatMul(a, x) c = ReduceMax(b) d = Erf(c) e = Abs(d) y = Sqrt(e)
+    }"""
+    clock = Clock(in_process, {"segment_0": 0.5, "segment_1": 3.0}, table({"": 5.0, "01": 3.0}))
+
+    compiled = tune(clock, source=workshop.write(graph))
+
+    assert len(compiled.report.segments) == 2
+    assert compiled.report.tuning["segments"] == []
+    assert len(clock.asked) == 1
+
+
 def test_engines_that_are_fast_alone_but_not_in_the_model_go(tune: Tune, in_process: InProcessWorker) -> None:
     compiled = tune(Clock(in_process, dict.fromkeys(THREE, 0.5), table({"": 5.0, "012": 7.5})))
 

@@ -60,6 +60,9 @@ WHOLE_S, PARTS_S, SUBSET_S = 4.5, 2.0, 3.0
 """Seconds that each measurement takes at most, loading included: of the model with all engines and with none, of
 its segments, and of the model with the engines that gain. A model that runs for seconds takes longer."""
 
+ALMOST_ALL = 0.99
+"""Share of one segment from which the others aren't measured alone: all that they take is less than the margin."""
+
 TIMEOUT_S = 120.0
 
 MOST_ROUNDS = 2
@@ -243,7 +246,7 @@ class Tuner:
             sizes=timed.sizes,
             border=timed.border,
         )
-        if len(segments) == 1 or decision.confidence is Confidence.UNKNOWN:
+        if decision.confidence is Confidence.UNKNOWN or partition.share_of_largest() > ALMOST_ALL:
             return outcome
         try:
             return self._with_subset(subject, segments, outcome)

@@ -119,6 +119,11 @@ class Partition:
         estimates = self._estimates().values()
         return sum(one.native_ms for one in estimates) / sum(one.engine_ms for one in estimates)
 
+    def share_of_largest(self) -> float:
+        """Return the share that one segment has in the native time of all, by estimate."""
+        times = [one.native_ms for one in self._estimates().values()]
+        return max(times) / sum(times)
+
     def _estimates(self) -> Mapping[str, Estimate]:
         boundary = count_boundary_bytes(self.graph, self.segments)
         return estimate_segments(self.segments, boundary, CostModel(self.graph))
