@@ -14,6 +14,7 @@ import pytest
 from trtnode.engines.errors import ExecutionError, ModelLoadError
 from trtnode.engines.onnxruntime.session import NativeSession, as_array, as_ort_value, clean_message, runs_as_array
 from trtnode.partitioner.graph.view import TensorSpec
+from trtnode.partitioner.model import mapped_weights
 from workshop import Workshop
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
@@ -39,6 +40,28 @@ def test_types_are_what_onnxruntime_infers(workshop: Workshop) -> None:
     assert types["y"] == ("tensor(float)", ["N", 4])
     assert types["t"] == ("tensor(string)", [2])
     assert types["q"][0] == "seq(tensor(float))"
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_a_brief_session_finds_weights_that_stay_in_their_file_behind_a_link(
+    packs: bool, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped_weights, "LARGE_FILE_BYTES", 1)
+    monkeypatch.setattr(mapped_weights, "LARGE_TENSOR_BYTES", 64)
+    weights = np.linspace(-1, 1, 256, dtype=np.float32).reshape(4, 64)
+    w = onnx.numpy_helper.from_array(weights, "w")
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 17]> g (float[N,4] x) => (float[N,64] y) { y = MatMul(x, w) }'
+    )
+    model.graph.initializer.append(w)
+    file = workshop.write(model)
+    link = workshop.folder / "elsewhere" / "link.onnx"
+    link.parent.mkdir()
+    link.symlink_to(file)
+
+    (y,) = NativeSession(link, brief=True, packs=packs).run({"x": X})
+
+    np.testing.assert_allclose(y, X @ weights, rtol=1e-5, atol=1e-6)
 
 
 def test_run_gives_the_wanted_outputs_in_the_wanted_order(exp: NativeSession) -> None:

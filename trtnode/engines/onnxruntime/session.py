@@ -35,6 +35,7 @@ from trtnode.engines.onnxruntime.workarounds.optimizers import optimizer_options
 from trtnode.engines.system_limits import raise_limit
 from trtnode.partitioner.graph.view import TensorSpec
 from trtnode.partitioner.model.mapped_weights import read_around_weights
+from trtnode.partitioner.model.regular_files import without_links
 
 PLAIN_TYPES = frozenset(
     map(ir.DataType.__getitem__, "BOOL DOUBLE FLOAT FLOAT16 INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64".split())
@@ -97,8 +98,10 @@ class NativeSession:
         model = with_unsigned_weights(model) if exact else model
         options |= optimizer_options(model) if optimize else {}
         source = str(model) if isinstance(model, pathlib.Path) else model.SerializeToString()
-        if brief and isinstance(model, pathlib.Path) and (around := _around_weights(model)) is not None:
-            source, options[WEIGHTS_FOLDER] = around, str(model.parent)
+        if brief and isinstance(model, pathlib.Path):
+            file = without_links(model)  # ONNX Runtime takes weights from its own folder alone
+            if (around := _around_weights(file)) is not None:
+                source, options[WEIGHTS_FOLDER] = around, str(file.parent)
         settings = tuple(exact_settings(model, unfused=unfused)) if exact else ({},)
         for number, setting in enumerate(settings, 1):
             try:
