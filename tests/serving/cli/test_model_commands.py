@@ -419,13 +419,13 @@ def test_a_folder_of_no_ensemble_or_a_faulty_one_is_refused(
     written(tmp_path, "three")
     config = tmp_path / "three" / "config.pbtxt"
 
-    codes = [main(["explain", str(tmp_path / "dense")])]
+    codes = [main(["explain", str(tmp_path / "dense")]), main(["compile", str(tmp_path / "dense"), "-o", "x.onnx"])]
     for wrong, right in (('"dens"', '"dense"'), ('"z"', '"x"')):
         config.write_text(configured(ENSEMBLES["three"]).replace(right, wrong))
         codes.append(main(["explain", str(tmp_path / "three")]))
 
     printed = capsys.readouterr().err
-    assert codes == [1, 2, 2]
-    assert "it is no regular file, but a folder" in printed
+    assert codes == [1, 1, 2, 2]
+    assert printed.count("dense: can't be read (it is no regular file, but a folder") == 2
     assert "three/config.pbtxt:10: ensemble_scheduling.step[1].model_name: there is no model 'dens' here" in printed
     assert "three/config.pbtxt:11: ensemble_scheduling.step[1].input_map['z']: 'dense' has no input 'z'" in printed

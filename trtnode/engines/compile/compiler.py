@@ -23,6 +23,7 @@ from trtnode.engines.errors import BackendMissingError, ModelLoadError, NotRunHe
 from trtnode.engines.onnxruntime.compatibility import write_native_form
 from trtnode.engines.tuning.measuring_turn import compiling
 from trtnode.engines.tuning.precision_stage import check_engine
+from trtnode.partitioner.errors import ModelFileError
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +79,10 @@ def _compile_with(
         with open_context(engine, source, options, cache, worker) as context, compiling(folder):
             return with_faster_zeros(context, _compile_in_some_form(context), _compile_in_some_form)
     except OSError as error:
-        place = pathlib.Path(error.filename or "the folder for temporary files")
-        raise OutputFileError(place, error.strerror or str(error)) from error
+        place, reason = pathlib.Path(error.filename or "the folder for temporary files"), error.strerror or str(error)
+        if place == source:
+            raise ModelFileError(source, f"can't be read ({reason}).", "Check the path and its permissions.") from error
+        raise OutputFileError(place, reason) from error
 
 
 def _check_library(engine: str, options: CompileOptions) -> None:
